@@ -1,0 +1,13 @@
+# Flags of the files that exist once per instruction-set level: on that file only (a template or
+# inline function compiled with them elsewhere could be the copy that the linker keeps).
+function(picolm_isa file)
+    if(EXISTS ${CMAKE_SOURCE_DIR}/src/kernels/${file}.cpp)
+        set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/${file}.cpp
+            PROPERTIES COMPILE_OPTIONS "${ARGN}")
+    endif()
+endfunction()
+
+picolm_isa(generic -O3)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+    picolm_isa(avx2 -O3 -mavx2 -mf16c)
+endif()
