@@ -98,6 +98,8 @@ class GgufFile {
     const TensorInfo* tensor(std::string_view name) const;            // nullptr: absent
 
   private:
+    Error wrong_type(std::string_view key, const MetaValue& value, const char* expected) const;
+
     MappedFile mapping_;
     Bytes bytes_;
     std::string name_;
