@@ -1,0 +1,94 @@
+#include "kernels/kernels.h"
+
+#include <array>
+#include <cstdlib>
+#include <string>
+
+#include "base/format.h"
+#include "kernels/levels.h"
+
+namespace picolm {
+namespace {
+
+struct Level {
+    const char* name;
+    bool (*usable)();
+    void (*fill)(Kernels&);
+    int parent;  // index into kLevels; -1: none
+};
+
+bool always() {
+    return true;
+}
+
+#if defined(__x86_64__)
+// The builtin asks cpuid and, for AVX state, xgetbv.
+bool has_avx2() {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+}
+#endif
+
+constexpr Level kLevels[] = {
+    {"generic", always, fill_generic, -1},
+#if defined(__x86_64__)
+    {"avx2", has_avx2, fill_avx2, 0},
+#endif
+};
+constexpr int kLevelCount = static_cast<int>(sizeof kLevels / sizeof kLevels[0]);
+
+void fill(Kernels& table, int level) {
+    if (kLevels[level].parent >= 0) fill(table, kLevels[level].parent);
+    kLevels[level].fill(table);
+    table.name = kLevels[level].name;
+}
+
+const Kernels& table(int level) {
+    static const std::array<Kernels, kLevelCount> tables = [] {
+        std::array<Kernels, kLevelCount> all{};
+        for (int i = 0; i < kLevelCount; ++i)
+            if (kLevels[i].usable()) fill(all[static_cast<size_t>(i)], i);
+        return all;
+    }();
+    return tables[static_cast<size_t>(level)];
+}
+
+}  // namespace
+
+ActKind act_kind(TensorType type) {
+    switch (info(type).block_size) {
+        case 1:
+            return ActKind::f32;
+        case 32:
+            return ActKind::q32;
+        default:
+            return ActKind::q256;
+    }
+}
+
+std::vector<std::string_view> usable_levels() {
+    std::vector<std::string_view> names;
+    for (int i = kLevelCount - 1; i >= 0; --i)
+        if (kLevels[i].usable()) names.push_back(kLevels[i].name);
+    return names;
+}
+
+const Kernels* find_kernels(std::string_view name) {
+    for (int i = 0; i < kLevelCount; ++i)
+        if (name == kLevels[i].name && kLevels[i].usable()) return &table(i);
+    return nullptr;
+}
+
+Result<const Kernels*> select_kernels() {
+    const char* forced = std::getenv("PICOLM_ISA");
+    const std::vector<std::string_view> levels = usable_levels();
+    if (!forced || !*forced) return find_kernels(levels.front());
+    if (const Kernels* found = find_kernels(forced)) return found;
+    std::string list;
+    for (const std::string_view level : levels) list.append(list.empty() ? "" : ", ").append(level);
+    return Error{
+        ErrorKind::invalid,
+        format("PICOLM_ISA=%s is not a level that this program has on this CPU; use one of: %s",
+               printable(forced, 20).c_str(), list.c_str())};
+}
+
+}  // namespace picolm

@@ -1,0 +1,126 @@
+// The kernel table: every loop that exists once per instruction-set level, as function pointers.
+// The entries of `generic` are the specification (docs/NUMERICS.md); an entry of any other level
+// gives the same bits. A level that lacks an entry inherits its ancestor's. Nothing here allocates,
+// and all pointers may be unaligned unless said otherwise.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/tensor_type.h"
+
+namespace picolm {
+
+inline constexpr int kActBlock = 256;  // activations per ActBlock
+inline constexpr int kPage = 64;       // positions per KV page
+inline constexpr int kMaxSmallBatch = 8;
+inline constexpr int kTileTokens = 8;  // tokens of an ActTile
+
+// What the weights of a matrix multiply: the form into which activations are brought first.
+enum class ActKind {
+    f32,   // float weights: the activations as they are
+    q256,  // K-quants and IQ4_XS: int8 with one scale per 256
+    q32,   // 32-element blocks: int8 with one scale per 32
+};
+ActKind act_kind(TensorType type);
+
+// 256 quantised activations of one token. q = round_to_even(x * (127 / amax)), d = amax / 127, for
+// the 256 (q256; d[0], the others equal) or for each 32 (q32). A row whose length is no multiple
+// of 256 ends with zeros.
+struct alignas(32) ActBlock {
+    int8_t q[kActBlock];
+    int16_t sums16[16];  // of q, 16 at a time
+    int16_t sums32[8];   // of q, 32 at a time
+    float d[8];
+    uint8_t pad[16];
+};
+static_assert(sizeof(ActBlock) == 352);
+
+// The same for kTileTokens tokens side by side, for the large-batch kernels.
+struct alignas(32) ActTile {
+    int8_t q[kActBlock / 4][kTileTokens][4];
+    int16_t sums16[8][kTileTokens][2];  // the pair of 16-sums of each 32
+    int16_t sums32[4][kTileTokens][2];  // pairs of 32-sums
+    float d[8][kTileTokens];            // [32-block][token]; q256: all rows equal
+};
+static_assert(sizeof(ActTile) == kTileTokens * (256 + 32 + 16 + 32));
+
+inline size_t act_blocks(size_t n) {
+    return (n + kActBlock - 1) / kActBlock;
+}
+
+// Rows of one matrix against some tokens: y[t * y_stride + r] for the n_rows rows that begin at w.
+struct MatArgs {
+    const uint8_t* w;  // [n_rows] rows of row_bytes
+    size_t row_bytes;
+    uint32_t n_rows;
+    uint32_t n_in;  // elements per row
+    uint32_t n_tok;
+    float* y;  // [n_tok, y_stride]
+    size_t y_stride;
+};
+
+// REQUIRES: 1 <= n_tok <= kMaxSmallBatch. x: [n_tok, act_blocks(n_in)].
+using MatSmall = void (*)(const MatArgs&, const ActBlock* x);
+// x: [ceil(n_tok / kTileTokens), act_blocks(n_in)]. panel: panel_bytes of scratch, 64-byte aligned.
+using MatLarge = void (*)(const MatArgs&, const ActTile* x, uint8_t* panel);
+// Any n_tok >= 1. x: [n_tok, x_stride].
+using MatFloat = void (*)(const MatArgs&, const float* x, size_t x_stride);
+
+inline constexpr size_t kPanelBytes = 64 * 1024;
+inline constexpr int kTypeSlots = 31;  // indexed by TensorType
+
+// A KV head of one page: K transposed, so that slots are the lanes of q.k whatever the head size;
+// V by position, so that dimensions are the lanes of p.v.
+struct AttnPage {
+    const uint16_t* k;  // f16 [head_dim_k, kPage]
+    const uint16_t* v;  // f16 [kPage, head_dim_v]
+};
+// One query against the visible slots [first, end) of a page; state of the online softmax.
+struct AttnQuery {
+    const float* q;  // [head_dim_k], already scaled
+    float* o;        // [head_dim_v], unnormalised
+    float m;         // running maximum; -inf at the start
+    float l;         // running sum
+    uint32_t first;
+    uint32_t end;  // first < end <= kPage
+};
+
+struct Kernels {
+    const char* name;  // the level
+
+    // False when x holds a value that is not finite.
+    bool (*quantize_q256)(const float* x, uint32_t n, ActBlock* y);
+    bool (*quantize_q32)(const float* x, uint32_t n, ActBlock* y);
+    // n_tok <= kTileTokens rows of n_blocks, row t at x + t * stride; missing tokens become zeros.
+    void (*pack_tile)(const ActBlock* x, size_t stride, uint32_t n_blocks, uint32_t n_tok,
+                      ActTile* y);
+
+    MatSmall mat_small[kTypeSlots];  // every quantised type
+    MatLarge mat_large[kTypeSlots];  // nullptr: use mat_small for groups of tokens
+    MatFloat mat_float[kTypeSlots];  // F32, F16, BF16
+
+    // y = x / rms(x) * w. False when the sum of squares is not finite.
+    bool (*rms_norm)(const float* x, const float* w, uint32_t n, float eps, float* y);
+    void (*add)(float* x, const float* y, uint32_t n);         // x += y
+    void (*swiglu)(float* gate, const float* up, uint32_t n);  // gate = silu(gate) * up
+    // Pairs (x[2i], x[2i + 1]) turn by angle i; cos and sin: [n / 2].
+    void (*rope_norm)(float* x, const float* cos, const float* sin, uint32_t n);
+    void (*to_f16)(const float* x, uint16_t* y, uint32_t n);
+    // queries: [n_q]; all see the same page and KV head.
+    void (*attn_page)(const AttnPage& page, uint32_t head_dim_k, uint32_t head_dim_v,
+                      AttnQuery* queries, uint32_t n_q);
+    void (*scale)(float* x, float factor, uint32_t n);  // x *= factor
+};
+
+// The levels that this build holds and this CPU can run, best first; "generic" is always last.
+std::vector<std::string_view> usable_levels();
+// The best level, or the one that PICOLM_ISA names. invalid: unknown or not usable, with the list.
+Result<const Kernels*> select_kernels();
+// A level by name; nullptr when it is not usable here.
+const Kernels* find_kernels(std::string_view name);
+
+}  // namespace picolm

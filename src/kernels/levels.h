@@ -1,0 +1,15 @@
+// The tables of the levels, one per ISA file. Private to src/kernels.
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace picolm {
+
+// Fills in every entry.
+void fill_generic(Kernels& table);
+#if defined(__x86_64__)
+// Overrides what AVX2 + F16C do better. Must only be called where the CPU has both.
+void fill_avx2(Kernels& table);
+#endif
+
+}  // namespace picolm
