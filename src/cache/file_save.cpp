@@ -1,0 +1,412 @@
+// FileStore's writing verbs: what is missing, where it goes, and rewriting within the limit.
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/format.h"
+#include "cache/chains.h"
+#include "cache/file_access.h"
+#include "cache/file_store.h"
+#include "cache/retention.h"
+
+namespace picolm::cache {
+namespace {
+
+// A stretch of the prompt: in the file, or to be written.
+struct Item {
+    std::optional<uint32_t> entry;
+    uint32_t first = 0;  // of a piece to be written
+    uint32_t n = 0;
+    uint64_t bytes = 0;
+    uint32_t end = 0;  // positions of the prompt behind it
+};
+
+// What the file holds and lacks of a prompt.
+struct Plan {
+    std::optional<uint32_t> identity_entry;
+    std::vector<Item> items;  // front to back
+    std::optional<uint32_t> hidden_entry;
+    bool add_hidden = false;
+
+    uint64_t identity_bytes = 0;
+    uint64_t hidden_bytes = 0;
+    bool complete() const {
+        const auto lacks = [](const Item& item) { return !item.entry; };
+        return identity_entry && !add_hidden && std::none_of(items.begin(), items.end(), lacks);
+    }
+    uint64_t new_bytes() const {
+        uint64_t bytes = identity_entry ? 0 : identity_bytes;
+        for (const Item& item : items) bytes += item.entry ? 0 : item.bytes;
+        return bytes + (add_hidden ? hidden_bytes : 0);
+    }
+};
+
+uint64_t record_bytes(uint32_t n, uint64_t payload) {
+    RecordHeader header;
+    header.n = n;
+    header.payload_size = payload;
+    return header.total_size();
+}
+
+std::optional<uint32_t> find_identity(OpenedLog& opened, std::string_view identity) {
+    const Key128 key = identity_key(identity);
+    for (uint32_t i = static_cast<uint32_t>(opened.log.entries.size()); i-- > 0;) {
+        const LogEntry& entry = opened.log.entries[i];
+        if (entry.header.kind == RecordKind::identity && entry.header.identity == key &&
+            read_identity(*opened.file, entry) == identity) {
+            return i;
+        }
+    }
+    return std::nullopt;
+}
+
+Plan make_plan(OpenedLog& opened, const Chains& chains, const SaveRequest& request) {
+    const std::vector<LogEntry>& entries = opened.log.entries;
+    const uint32_t n = static_cast<uint32_t>(chains.units().size());
+    const auto usable = [&](uint32_t entry) {
+        return request.verified >= n || entries[entry].header.end() <= request.verified ||
+               payload_intact(*opened.file, entries[entry]);
+    };
+    Plan plan;
+    plan.identity_entry = find_identity(opened, request.query.identity);
+    plan.identity_bytes = record_bytes(0, request.query.identity.size());
+    bool lacking = false;
+    for (uint32_t position = 0; position < n;) {
+        for (const Step& step : chains.walk(position, usable)) {
+            position = step.from + step.used;
+            plan.items.push_back(
+                {step.entry, 0, 0, entries[step.entry].header.total_size(), position});
+        }
+        if (position == n) break;
+        const uint32_t count = std::min(n - position, kPage - position % kPage);
+        plan.items.push_back({std::nullopt, position, count,
+                              record_bytes(count, count * request.query.position_bytes),
+                              position + count});
+        position += count;
+        lacking = true;
+    }
+    if (!request.hidden.empty() && n == request.query.units.size()) {
+        plan.hidden_bytes = record_bytes(0, request.hidden.size());
+        plan.hidden_entry = chains.hidden(n, usable);
+        plan.add_hidden = !plan.hidden_entry && (lacking || chains.longest(n) == n);
+    }
+    return plan;
+}
+
+bool cancelled(const SaveRequest& request) {
+    return request.cancel && request.cancel->load(std::memory_order_relaxed);
+}
+
+int write_identity(RecordWriter& writer, std::string_view identity) {
+    RecordHeader header;
+    header.kind = RecordKind::identity;
+    header.identity = header.parent = header.own = identity_key(identity);
+    header.payload_size = identity.size();
+    return writer.write(header, [&](const RecordWriter::Sink& sink) {
+        sink({reinterpret_cast<const uint8_t*>(identity.data()), identity.size()});
+    });
+}
+
+int write_piece(RecordWriter& writer, const Chains& chains, const SaveRequest& request,
+                const Item& item) {
+    RecordHeader header;
+    header.kind = RecordKind::pages;
+    header.identity = chains.root();
+    header.parent = chains.key(item.first);
+    header.own = chains.key(item.end);
+    header.first = item.first;
+    header.n = item.n;
+    header.payload_size = item.n * request.query.position_bytes;
+    std::copy_n(chains.units().begin() + item.first, item.n, header.units.begin());
+    return writer.write(
+        header, [&](const RecordWriter::Sink& sink) { request.payload(item.first, item.n, sink); });
+}
+
+int write_hidden(RecordWriter& writer, const Chains& chains, Bytes hidden) {
+    RecordHeader header;
+    header.kind = RecordKind::hidden;
+    header.identity = chains.root();
+    header.first = static_cast<uint32_t>(chains.units().size());
+    header.parent = header.own = chains.key(header.first);
+    header.payload_size = hidden.size();
+    return writer.write(header, [&](const RecordWriter::Sink& sink) { sink(hidden); });
+}
+
+// What the plan lacks, front to back, so that every record that gets there is reachable.
+int write_new(RecordWriter& writer, const Chains& chains, const SaveRequest& request,
+              const Plan& plan, SaveReport& report) {
+    if (!plan.identity_entry) {
+        if (const int error = write_identity(writer, request.query.identity)) return error;
+    }
+    for (const Item& item : plan.items) {
+        if (!item.entry) {
+            if (cancelled(request)) return -ECANCELED;
+            if (const int error = write_piece(writer, chains, request, item)) return error;
+            report.positions_new += item.n;
+        }
+        report.positions_total = item.end;
+    }
+    if (!plan.add_hidden) return 0;
+    if (cancelled(request)) return -ECANCELED;
+    return write_hidden(writer, chains, request.hidden);
+}
+
+// Adds to the end of the locked file. What is complete when it fails stays: a reader may have it
+// mapped already. The rest is cut off.
+Status append(FileSystem& files, const std::string& path, OpenedLog& opened, const Chains& chains,
+              const SaveRequest& request, const Plan& plan, SaveReport& report) {
+    File& file = *opened.file;
+    if (opened.log.file_size > opened.log.valid_end) {
+        const int error = file.truncate(opened.log.valid_end);
+        if (error) return file_error("repair", path, error);
+    }
+    RecordWriter writer(file, opened.log.valid_end);
+    const int error = write_new(writer, chains, request, plan, report);
+    report.bytes_written = writer.bytes_written();
+    report.outcome = error == -ECANCELED ? SaveOutcome::cancelled : SaveOutcome::appended;
+    if (error) {
+        // If this fails as well, a torn tail is left, which the next save cuts off.
+        file.truncate(writer.end());
+        if (error != -ECANCELED) return file_error("write", path, error);
+    }
+    if (const int e = file.sync()) return file_error("write", path, e);
+    if (!opened.created || writer.end() == 0) return {};
+    if (const int e = files.sync_folder_of(path)) return file_error("write the folder of", path, e);
+    return {};
+}
+
+// The same header and payload at another place. A damaged record is left out; what hangs on it
+// becomes unreachable, which is safe, and is saved again when it is next wanted.
+int copy_record(RecordWriter& writer, File& from, const LogEntry& entry) {
+    const int error = writer.write(
+        entry.header,
+        [&](const RecordWriter::Sink& sink) { (void)read_payload(from, entry, sink); },
+        entry.header.data_checksum);
+    return error == -EILSEQ || error == -EINVAL ? 0 : error;
+}
+
+std::string temporary_name(const std::string& path) {
+    return path + ".rewriting";
+}
+
+// Replaces the locked file by one that holds `others` (entries), then the prompt of the plan, if
+// there is one. The temporary name needs no process id: only who holds the lock uses it, so
+// anything found there is left over from a process that was killed.
+struct Rewrite {
+    FileSystem& files;
+    const std::string& path;
+    OpenedLog& opened;
+
+    Status run(std::span<const uint32_t> others, const Chains* chains, const SaveRequest* request,
+               const Plan* plan, SaveReport& report) {
+        const std::string temporary = temporary_name(path);
+        std::unique_ptr<File> file;
+        if (const int error = files.open(temporary, FileSystem::Mode::create, file)) {
+            return file_error("create", temporary, error);
+        }
+        RecordWriter writer(*file, 0);
+        int error = copy_all(writer, others);
+        if (!error && plan) error = write_prompt(writer, *chains, *request, *plan, report);
+        report.bytes_written = writer.bytes_written();
+        Status status = error ? Status(file_error("write", temporary, error)) : Status();
+        if (!error) status = put_in_place(*file, temporary, writer.end());
+        if (!status) files.remove(temporary);
+        report.outcome = error == -ECANCELED ? SaveOutcome::cancelled : SaveOutcome::rewritten;
+        if (error == -ECANCELED) {
+            report.positions_new = 0;
+            report.positions_total = 0;
+            return {};
+        }
+        return status;
+    }
+
+  private:
+    int copy_all(RecordWriter& writer, std::span<const uint32_t> entries) {
+        for (const uint32_t i : entries) {
+            const int error = copy_record(writer, *opened.file, opened.log.entries[i]);
+            if (error) return error;
+        }
+        return 0;
+    }
+    // Old records of the prompt move behind the others: they are the last that were used.
+    int write_prompt(RecordWriter& writer, const Chains& chains, const SaveRequest& request,
+                     const Plan& plan, SaveReport& report) {
+        std::vector<uint32_t> old;
+        if (plan.identity_entry) old.push_back(*plan.identity_entry);
+        for (const Item& item : plan.items) {
+            if (item.entry && std::find(old.begin(), old.end(), *item.entry) == old.end()) {
+                old.push_back(*item.entry);
+            }
+        }
+        if (plan.hidden_entry) old.push_back(*plan.hidden_entry);
+        if (const int error = copy_all(writer, old)) return error;
+        return write_new(writer, chains, request, plan, report);
+    }
+    Status put_in_place(File& file, const std::string& temporary, uint64_t end) {
+        // A record that was left out may have left bytes behind the last one.
+        int error = file.truncate(end);
+        if (!error) error = file.sync();
+        if (error) return file_error("write", temporary, error);
+        if (!still_at(files, path, *opened.file)) {
+            return Error{ErrorKind::busy, path + " was replaced meanwhile"};
+        }
+        error = files.rename(temporary, path);
+        if (error) return file_error("replace", path, error);
+        error = files.sync_folder_of(path);
+        if (error) return file_error("write the folder of", path, error);
+        return {};
+    }
+};
+
+// Cuts the plan where the limit is reached and says how many bytes it is then.
+uint64_t fit(Plan& plan, uint64_t limit, SaveReport& report, const std::string& path) {
+    const uint32_t wanted = plan.items.empty() ? 0 : plan.items.back().end;
+    uint64_t bytes = plan.identity_bytes;
+    size_t kept = 0;
+    while (kept < plan.items.size() && bytes + plan.items[kept].bytes <= limit) {
+        bytes += plan.items[kept++].bytes;
+    }
+    const bool whole = kept == plan.items.size();
+    plan.items.resize(kept);
+    const bool hidden =
+        (plan.add_hidden || plan.hidden_entry) && whole && bytes + plan.hidden_bytes <= limit;
+    if (hidden) bytes += plan.hidden_bytes;
+    if (!hidden) {
+        plan.add_hidden = false;
+        plan.hidden_entry.reset();
+    }
+    if (!whole) {
+        report.notes.push_back(
+            {LogLevel::info,
+             format("the limit of %s for %s holds %u of %u positions", format_bytes(limit).c_str(),
+                    path.c_str(), kept == 0 ? 0 : plan.items.back().end, wanted)});
+    }
+    return bytes;
+}
+
+std::vector<uint32_t> entries_of(const Plan& plan) {
+    std::vector<uint32_t> entries;
+    if (plan.identity_entry) entries.push_back(*plan.identity_entry);
+    for (const Item& item : plan.items) {
+        if (item.entry) entries.push_back(*item.entry);
+    }
+    if (plan.hidden_entry) entries.push_back(*plan.hidden_entry);
+    return entries;
+}
+
+Error cannot_save(const Error& error) {
+    return {error.kind, "cannot save the KV cache: " + error.text};
+}
+
+Status check(const SaveRequest& request) {
+    const Query& query = request.query;
+    if (query.identity.empty() || query.identity.size() > kMaxIdentity ||
+        query.position_bytes == 0 || query.position_bytes > (uint64_t{1} << 40) ||
+        query.units.size() >= UINT32_MAX || !request.payload) {
+        return Error{ErrorKind::invalid, "a save request without identity, sizes or payload"};
+    }
+    return {};
+}
+
+// invalid for contents that must not be overwritten.
+Status check_ours(const RecordLog& log, const std::string& path) {
+    if (log.head == HeadKind::ours || log.head == HeadKind::original) return {};
+    return Error{ErrorKind::invalid, why_not_ours(log, path) + "; it is left alone"};
+}
+
+// A save that holds the lock.
+Result<SaveReport> save_locked(FileSystem& files, const std::string& path, OpenedLog& opened,
+                               const SaveRequest& request, uint64_t limit) {
+    TRY(check_ours(opened.log, path));
+    if (opened.log.head == HeadKind::original) opened.log.valid_end = 0;
+    files.remove(temporary_name(path));
+
+    const std::vector<LogEntry>& entries = opened.log.entries;
+    const Chains chains(entries, request.query);
+    Plan plan = make_plan(opened, chains, request);
+    SaveReport report;
+    const uint64_t size = opened.log.file_size;
+    if (plan.complete() && size <= limit) {
+        report.positions_total = static_cast<uint32_t>(chains.units().size());
+        return report;
+    }
+    const Liveness live = find_live(entries, chains.root());
+    const uint64_t live_after = live.live_bytes + plan.new_bytes();
+    const bool replace = opened.log.head == HeadKind::original;
+    const bool too_large = std::max(size, opened.log.valid_end + plan.new_bytes()) > limit;
+    const bool wasteful = size > live.live_bytes && size - live.live_bytes > live_after;
+    if (!replace && !too_large && !wasteful) {
+        TRY(append(files, path, opened, chains, request, plan, report));
+        return report;
+    }
+    const uint64_t bytes = fit(plan, limit, report, path);
+    const uint64_t budget = live_after <= limit ? limit : limit / 2;
+    const std::vector<uint32_t> others =
+        choose_newest(entries, live, entries_of(plan), bytes, budget);
+    if ((plan.complete() || plan.items.empty()) && size <= limit) {
+        report.outcome = SaveOutcome::over_limit;
+        report.positions_total = plan.items.empty() ? 0 : plan.items.back().end;
+        return report;
+    }
+    TRY(Rewrite({files, path, opened}).run(others, &chains, &request, &plan, report));
+    if (replace && report.outcome == SaveOutcome::rewritten) {
+        report.notes.push_back({LogLevel::info, path + " was a KV cache of the original PicoLM and "
+                                                       "has been replaced"});
+    }
+    return report;
+}
+
+// A file that was created for a save that then wrote nothing.
+void remove_if_empty(FileSystem& files, const std::string& path, OpenedLog& opened) {
+    FileInfo info;
+    if (opened.created && opened.file->info(info) == 0 && info.size == 0 &&
+        still_at(files, path, *opened.file)) {
+        files.remove(path);
+    }
+}
+
+}  // namespace
+
+Result<SaveReport> FileStore::save(const SaveRequest& request) {
+    TRY(check(request));
+    auto seen = open_for_reading(files_, path_);
+    if (!seen) return cannot_save(seen.error());
+    if (*seen) {
+        OpenedLog& opened = **seen;
+        const Status ours = check_ours(opened.log, path_);
+        if (!ours) return cannot_save(ours.error());
+        // Nothing new takes no lock, so it needs no right to write and disturbs nobody.
+        const Chains chains(opened.log.entries, request.query);
+        FileInfo left_over;
+        if (make_plan(opened, chains, request).complete() &&
+            opened.log.file_size <= options_.limit_bytes &&
+            files_.info(temporary_name(path_), left_over) == -ENOENT) {
+            SaveReport report;
+            report.positions_total = static_cast<uint32_t>(chains.units().size());
+            return report;
+        }
+    }
+    auto locked = open_locked(files_, path_, true, options_.lock_wait_ms);
+    if (!locked) return cannot_save(locked.error());
+    auto report = save_locked(files_, path_, **locked, request, options_.limit_bytes);
+    remove_if_empty(files_, path_, **locked);
+    if (!report) return cannot_save(report.error());
+    return report;
+}
+
+Result<SaveReport> FileStore::trim(uint64_t limit_bytes) {
+    TRY(auto locked, open_locked(files_, path_, false, options_.lock_wait_ms));
+    SaveReport report;
+    if (!locked) return report;
+    OpenedLog& opened = *locked;
+    const std::string why_not = why_not_ours(opened.log, path_);
+    if (!why_not.empty()) return Error{ErrorKind::invalid, why_not + "; it is left alone"};
+    files_.remove(temporary_name(path_));
+    if (opened.log.file_size <= limit_bytes) return report;
+    const Liveness live = find_live(opened.log.entries);
+    const std::vector<uint32_t> kept = choose_newest(opened.log.entries, live, {}, 0, limit_bytes);
+    TRY(Rewrite({files_, path_, opened}).run(kept, nullptr, nullptr, nullptr, report));
+    return report;
+}
+
+}  // namespace picolm::cache
