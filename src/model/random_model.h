@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/tensor_type.h"
 
 namespace picolm {
 
@@ -19,9 +18,7 @@ struct RandomModelSpec {
     std::string name = "random";
     // Prefix of the hyperparameter keys. The tensors are always those of a llama.
     std::string arch = "llama";
-    // A mix of llama.cpp's quantiser (Q2_K, Q3_K_S/M/L, Q4_K_S/M, Q5_K_S/M, Q6_K, IQ4_XS, IQ4_NL)
-    // or "pure:" and the name of any tensor type; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1
-    // are pure without the prefix.
+    // A mix or a tensor type by name, as find_quant_mix (model/quant_mix.h) takes it.
     std::string type = "Q4_K_M";
     uint32_t n_embd = 256;
     uint32_t n_layer = 2;
@@ -42,16 +39,10 @@ struct RandomModelSpec {
     uint64_t seed = 42;
 };
 
-// "tiny" (the defaults above), "small" (about 15 M weights), "tinyllama-1.1b" (that model's exact
+// "tiny" (the defaults above), "small" (about 16 M weights), "tinyllama-1.1b" (that model's exact
 // shape). nullopt: no such preset.
 std::optional<RandomModelSpec> random_model_preset(std::string_view name);
 inline constexpr std::string_view kRandomModelPresets = "tiny, small, tinyllama-1.1b";
-
-// The type that llama.cpp's quantiser gives to a matrix of a model with this mix: its rules by role
-// and layer, and its fallback where rows are no multiple of the block. `tensor` is the GGUF name,
-// `n_row` the row length. invalid: the mix is unknown.
-Result<TensorType> mix_tensor_type(const RandomModelSpec& spec, std::string_view tensor,
-                                   uint64_t n_row);
 
 // invalid: a spec that makes no model (says why); io: the system's reason.
 Status write_random_model(const RandomModelSpec& spec, const std::string& path);
