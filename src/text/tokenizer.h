@@ -38,9 +38,15 @@ class Tokenizer {
     // The bytes that one token stands for, without any trimming of a leading space. Control tokens
     // give nothing unless render_special. REQUIRES: id < n_vocab().
     virtual std::string token_bytes(TokenId id, bool render_special = false) const = 0;
-    // Text of the whole sequence: decode(encode(x, no specials)) == x, byte for byte.
-    virtual std::string decode(std::span<const TokenId> ids, bool render_special = false) const = 0;
-    // True when decode() drops one leading space at the start of a text (add_space_prefix).
+    // Text of the whole sequence. decode(encode(x, no specials)) == x, byte for byte, for every x
+    // without U+2581: that character is how SentencePiece spells a space, and it comes back as one.
+    std::string decode(std::span<const TokenId> ids, bool render_special = false) const;
+    // The same, token by token: appends what `id` adds to a text. `at_start` says that encode()
+    // would have put its space prefix here, so that one leading space is dropped; it is updated for
+    // the next token (encode() also prefixes the text behind a control or user-defined token).
+    // It begins as trims_first_space().
+    void append_text(TokenId id, bool render_special, bool& at_start, std::string& out) const;
+    // True when encode() puts a space before the text (add_space_prefix) and decode() drops it.
     virtual bool trims_first_space() const = 0;
 
     virtual uint32_t n_vocab() const = 0;
@@ -49,8 +55,8 @@ class Tokenizer {
     virtual std::optional<TokenId> bos() const = 0;
     virtual std::optional<TokenId> eos() const = 0;
     virtual bool add_bos() const = 0;
-    // Every id that ends generation: eos, eot, eom as the file names them, and control tokens
-    // whose text is a known end mark (<|im_end|>, <|eot_id|>, <end_of_turn>, ...).
+    // Every id that ends generation: eos, eot, eom as the file names them, and tokens whose text is
+    // a known end mark (text/end_marks.h).
     virtual bool is_end_of_generation(TokenId id) const = 0;
 };
 

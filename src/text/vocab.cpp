@@ -1,0 +1,34 @@
+#include "text/vocab.h"
+
+#include "base/format.h"
+
+namespace picolm {
+
+Result<TokenTexts> TokenTexts::parse(Bytes array, uint64_t count) {
+    if (count > kMaxTokens || array.size() > UINT32_MAX) {
+        return Error{
+            ErrorKind::unsupported,
+            format("the vocabulary has %llu tokens in %zu bytes; at most %u tokens in 4 GiB"
+                   " are supported",
+                   static_cast<unsigned long long>(count), array.size(), kMaxTokens)};
+    }
+    TokenTexts texts;
+    texts.array_ = array;
+    ByteReader reader(array);
+    if (count <= array.size() / sizeof(uint64_t)) texts.offsets_.reserve(count);
+    for (uint64_t i = 0; i < count && reader.ok(); ++i) {
+        texts.offsets_.push_back(static_cast<uint32_t>(reader.position()));
+        reader.take(reader.u64());
+    }
+    if (!reader.ok()) {
+        return Error{ErrorKind::corrupt, "the list of tokens ends inside a token"};
+    }
+    return texts;
+}
+
+std::string_view TokenTexts::operator[](uint32_t id) const {
+    ByteReader reader(array_.subspan(offsets_[id]));
+    return reader.text(reader.u64());
+}
+
+}  // namespace picolm
