@@ -1,8 +1,9 @@
 #include "model/random_vocab.h"
 
-#include <iterator>
+#include <span>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 
 #include "base/format.h"
 
@@ -40,54 +41,80 @@ constexpr std::string_view kWords =
     "warm free minute strong special mind behind clear tail produce fact street inch nothing "
     "course stay wheel full force blue object decide surface deep moon island foot system busy "
     "test record boat common gold possible plane stead dry wonder laugh thousand ago ran check "
-    "game shape equate hot brought heat snow tire bring yes distant fill east paint language among "
-    "grand ball yet drop heart am present heavy dance engine position arm wide sail material size "
-    "vary settle speak weight general ice matter circle pair include divide syllable felt perhaps "
-    "pick sudden count square reason length represent art subject region energy hunt probable bed "
-    "brother egg ride cell believe fraction forest sit race window store summer train sleep prove "
-    "lone leg exercise wall catch mount wish sky board joy winter sat written wild instrument kept "
-    "glass grass cow job edge sign visit past soft fun bright gas weather month million bear "
-    "finish happy hope flower clothe strange gone jump baby eight village meet root buy raise "
-    "solve metal whether push seven paragraph third shall held hair describe cook floor either "
-    "result burn hill safe cat century consider type law bit coast copy phrase silent tall sand "
-    "soil roll temperature finger industry value fight lie beat excite natural view sense ear else "
-    "quite broke case middle kill son lake moment scale loud spring observe child straight nation "
-    "dictionary milk speed method organ pay age section dress cloud surprise quiet stone tiny "
-    "climb cool design poor lot experiment bottom key iron single stick flat twenty skin smile "
-    "crease hole trade melody trip office receive row mouth exact symbol die least trouble shout "
-    "except wrote seed tone join suggest clean break lady yard rise bad blow oil blood touch grew "
-    "cent mix team wire cost lost brown wear garden equal sent choose fell fit flow fair bank "
-    "collect save control decimal gentle woman captain practice separate difficult doctor please "
-    "protect noon whose locate ring character insect caught period indicate radio spoke atom human "
-    "history effect electric expect crop modern element hit student corner party supply bone rail "
-    "imagine provide agree thus capital chair danger fruit rich thick soldier process operate "
-    "guess necessary sharp wing create neighbor wash bat rather crowd corn compare poem string "
-    "bell depend meat rub tube famous dollar stream fear sight thin triangle planet hurry chief "
-    "colony clock mine tie enter major fresh search send yellow gun allow print dead spot desert "
-    "suit current lift rose continue block chart hat sell success company subtract event "
-    "particular deal swim term opposite wife shoe shoulder spread arrange camp invent cotton born "
-    "determine quart nine truck noise level chance gather shop stretch throw shine property column "
-    "molecule select wrong gray repeat require broad prepare salt nose plural anger claim "
-    "continent oxygen sugar death pretty skill women season solution magnet silver thank branch "
-    "match suffix especially fig afraid huge sister steel discuss forward similar guide experience "
-    "score apple bought led pitch coat mass card band rope slip win dream evening condition feed "
-    "tool total basic smell valley nor double seat arrive master track parent shore division sheet "
-    "substance favor connect post spend chord fat glad original share station dad bread charge "
-    "proper bar offer segment slave duck instant market degree populate chick dear enemy reply "
-    "drink occur support speech nature range steam motion path liquid log meant quotient teeth "
-    "shell neck user assistant message model prompt token computer program data file code network "
-    "memory cache text write writer summary explain following instruction helpful answerable "
-    "information internet software hardware website email phone online video image function "
-    "variable class method return error input output version service customer business research "
-    "science technology government public international national university education health "
-    "medical management community development president political economic social local market "
-    "policy security project report according available analysis approach environment individual "
-    "information knowledge performance relationship understand understanding themselves although "
-    "already actually anything everything everyone someone therefore within upon toward whatever "
-    "king queen castle dragon princess prince magic wizard kingdom Lily Tom Tim Ben Sam Anna John "
-    "Mary London Paris France America English American January February March April June July "
-    "August September October November December Monday Tuesday Wednesday Thursday Friday Saturday "
-    "Sunday";
+    "game shape equate hot brought heat snow tire bring yes distant fill east paint language "
+    "among grand ball yet drop heart am present heavy dance engine position arm wide sail "
+    "material size vary settle speak weight general ice matter circle pair include divide "
+    "syllable felt perhaps pick sudden count square reason length represent art subject region "
+    "energy hunt probable bed brother egg ride cell believe fraction forest sit race window store "
+    "summer train sleep prove lone leg exercise wall catch mount wish sky board joy winter sat "
+    "written wild instrument kept glass grass cow job edge sign visit past soft fun bright gas "
+    "weather month million bear finish happy hope flower clothe strange gone jump baby eight "
+    "village meet root buy raise solve metal whether push seven paragraph third shall held hair "
+    "describe cook floor either result burn hill safe cat century consider type law bit coast "
+    "copy phrase silent tall sand soil roll temperature finger industry value fight lie beat "
+    "excite natural view sense ear else quite broke case middle kill son lake moment scale loud "
+    "spring observe child straight nation dictionary milk speed method organ pay age section "
+    "dress cloud surprise quiet stone tiny climb cool design poor lot experiment bottom key iron "
+    "single stick flat twenty skin smile crease hole trade melody trip office receive row mouth "
+    "exact symbol die least trouble shout except wrote seed tone join suggest clean break lady "
+    "yard rise bad blow oil blood touch grew cent mix team wire cost lost brown wear garden equal "
+    "sent choose fell fit flow fair bank collect save control decimal gentle woman captain "
+    "practice separate difficult doctor please protect noon whose locate ring character insect "
+    "caught period indicate radio spoke atom human history effect electric expect crop modern "
+    "element hit student corner party supply bone rail imagine provide agree thus capital chair "
+    "danger fruit rich thick soldier process operate guess necessary sharp wing create neighbor "
+    "wash bat rather crowd corn compare poem string bell depend meat rub tube famous dollar "
+    "stream fear sight thin triangle planet hurry chief colony clock mine tie enter major fresh "
+    "search send yellow gun allow print dead spot desert suit current lift rose continue block "
+    "chart hat sell success company subtract event particular deal swim term opposite wife shoe "
+    "shoulder spread arrange camp invent cotton born determine quart nine truck noise level "
+    "chance gather shop stretch throw shine property column molecule select wrong gray repeat "
+    "require broad prepare salt nose plural anger claim continent oxygen sugar death pretty skill "
+    "women season solution magnet silver thank branch match suffix especially fig afraid huge "
+    "sister steel discuss forward similar guide experience score apple bought led pitch coat mass "
+    "card band rope slip win dream evening condition feed tool total basic smell valley nor "
+    "double seat arrive master track parent shore division sheet substance favor connect post "
+    "spend chord fat glad original share station dad bread charge proper bar offer segment slave "
+    "duck instant market degree populate chick dear enemy reply drink occur support speech nature "
+    "range steam motion path liquid log meant quotient teeth shell neck user assistant message "
+    "model prompt token computer program data file code network memory cache text writer summary "
+    "explain following instruction helpful information internet software hardware website email "
+    "phone online video image function variable class return error input output version service "
+    "customer business research science technology government public international national "
+    "university education health medical management community development president political "
+    "economic social local policy security project report according available analysis approach "
+    "environment individual knowledge performance relationship understand understanding "
+    "themselves although already actually anything everything everyone someone therefore within "
+    "upon whatever king queen castle dragon princess prince magic wizard kingdom Lily Tom Tim Ben "
+    "Sam Anna John Mary London Paris France America English American January February March April "
+    "June July August September October November December Monday Tuesday Wednesday Thursday "
+    "Friday Saturday Sunday love loved loves outside inside document documents park playing "
+    "played lived lives happily context content precise precisely exactly description detail "
+    "details lists item items steps task tasks goal goals rule rules format numbers neural "
+    "learning training trained layer layers vector matrix attention transformer algorithm "
+    "gradient descent loss accuracy minimum maximum optimal linear random signal infrastructure "
+    "investment environmental regulation committee department organization financial economy "
+    "growth tax income budget account price prices costs demand minister election vote democracy "
+    "freedom rights court judge police crime prison hospital patient treatment disease drug virus "
+    "vaccine researcher professor climate carbon emission renewable solar electricity battery "
+    "vehicle traffic airport flight hotel restaurant kitchen dinner lunch breakfast coffee tea "
+    "cheese chicken rice vegetable recipe bathroom bedroom living apartment building bridge tower "
+    "church temple museum library football baseball basketball soccer tennis player coach league "
+    "championship Olympic movie film actor director television episode series novel author poet "
+    "poetry artist musician guitar piano concert album lyrics theater photograph camera painting "
+    "sculpture lazy clever brave curious careful careless angry sad scared proud lonely hungry "
+    "thirsty fox rabbit mouse lion tiger elephant monkey turtle frog butterfly bee spider snake "
+    "wolf puppy kitten toy toys doll puzzle balloon cake cookie candy birthday gift wonderful "
+    "beautiful lovely amazing delicious favorite interesting boring dangerous expensive cheap "
+    "ancient traditional professional personal private serious successful popular recent recently "
+    "currently previously finally suddenly quickly slowly carefully certainly probably maybe "
+    "instead otherwise moreover furthermore despite unless whereas throughout request respond "
+    "response returns generate generated generation sample languages French German Spanish "
+    "Chinese Japanese Russian translate translation Europe Africa Asia Australia India China "
+    "Japan Germany Russia Canada Britain British European supported install installed configure "
+    "configuration option options default command server client database query index keys array "
+    "integer float null loop elif import export def self init main const static void int char "
+    "struct template typename namespace define endif https http www com org";
 
 constexpr std::string_view kFragments =
     "er in on re es ed at or en an al it is ar st nd th ou ng ing le ve ic ro ra ri ti se de te ce "
@@ -98,7 +125,7 @@ constexpr std::string_view kFragments =
     "est ick ide ife ill ine ink ist old ong ood oor op ore ort ost ould ove ow ss ll tt ff ee oo "
     "'s 't 're 've 'll 'd 'm";
 
-constexpr std::string_view kEndings = "s ed ing ly er ers d r est y 's n't";
+constexpr std::string_view kEndings = "s ed ing ly er";
 
 constexpr std::string_view kOnsets =
     "s t c p b d m f r l h w g n st tr pr br gr cr ch sh th pl cl fl bl fr dr sp sc str wh qu v j "
@@ -176,7 +203,10 @@ void add_words(VocabMaker& maker) {
     for (const std::string_view fragment : split(kFragments)) maker.inner(fragment);
     for (const std::string_view word : words) maker.word(word);
     for (const std::string_view word : words) maker.word(capitalised(word));
-    for (const std::string_view word : words)
+}
+
+void add_inflections(VocabMaker& maker) {
+    for (const std::string_view word : split(kWords))
         for (const std::string_view ending : split(kEndings)) {
             std::string_view stem = word;
             const bool vowel = ending[0] == 'e' || ending[0] == 'i';
@@ -185,17 +215,25 @@ void add_words(VocabMaker& maker) {
         }
 }
 
-void add_syllables(VocabMaker& maker) {
+// Onset, vowel and coda in all combinations, the common codas first.
+std::vector<std::string> make_syllables() {
     std::vector<std::string> syllables;
     for (const std::string_view coda : split(kCodas))
         for (const std::string_view vowel : split(kVowels))
             for (const std::string_view onset : split(kOnsets))
                 syllables.push_back(std::string(onset) + std::string(vowel) + std::string(coda));
+    return syllables;
+}
+
+void add_syllables(VocabMaker& maker, std::span<const std::string> syllables) {
     for (const std::string& syllable : syllables) {
-        if (maker.full()) return;
         maker.inner(syllable);
         maker.word(syllable);
     }
+}
+
+// As many as it takes.
+void add_pairs(VocabMaker& maker, std::span<const std::string> syllables) {
     for (const std::string& first : syllables)
         for (const std::string& second : syllables) {
             if (maker.full()) return;
@@ -209,7 +247,12 @@ RandomVocab random_vocab(uint32_t n) {
     VocabMaker maker(n);
     add_characters(maker);
     add_words(maker);
-    add_syllables(maker);
+    const std::vector<std::string> syllables = make_syllables();
+    const std::span<const std::string> all(syllables);
+    add_syllables(maker, all.first(all.size() / 8));
+    add_inflections(maker);
+    add_syllables(maker, all);
+    add_pairs(maker, all);
     return maker.take();
 }
 
