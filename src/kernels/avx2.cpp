@@ -1055,6 +1055,7 @@ void fill_avx2(Kernels& table) {
         table.mat_small[static_cast<size_t>(type)] = small;
         table.mat_large[static_cast<size_t>(type)] = large;
     };
+    table.has_large = true;
     matrix(TensorType::q2_k, small_q256<Q2K>(), large_q256<Q2K>);
     matrix(TensorType::q3_k, small_q256<Q3K>(), large_q256<Q3K>);
     matrix(TensorType::q4_k, small_q256<Q4K>(), large_q256<Q4K>);

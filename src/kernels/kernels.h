@@ -100,7 +100,8 @@ struct Kernels {
                       ActTile* y);
 
     MatSmall mat_small[kTypeSlots];  // every quantised type
-    MatLarge mat_large[kTypeSlots];  // nullptr: use mat_small for groups of tokens
+    MatLarge mat_large[kTypeSlots];  // every quantised type where has_large; else unused
+    bool has_large;
     MatFloat mat_float[kTypeSlots];  // F32, F16, BF16
 
     // y = x / rms(x) * w. False when the sum of squares is not finite.

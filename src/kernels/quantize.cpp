@@ -15,8 +15,8 @@ namespace {
 
 // No format reaches 2^28, so what lies beyond saturates anyway, and squares stay far from infinity.
 constexpr float kMaxMagnitude = 0x1p28f;
-// Half of the smallest half is 2^-25: below this a block is all zeros whatever its scale.
-constexpr float kTiny = 0x1p-40f;
+// Half of the smallest half: no scale can do better than all zeros for values below it.
+constexpr float kTiny = 0x1p-25f;
 constexpr float kMaxHalf = 65504.0f;
 
 // A NaN becomes lo, so that the integer conversions below are always defined.
@@ -58,13 +58,13 @@ float peak_of(const float* x) {
 // The scale d with the least sum of (x - d * q)^2 among those that follow from rounding x to
 // integers q of [lo, hi], lo = -hi - 1, with the peak near lo. May be negative.
 template <int kN>
-float fit_scale(const float* x, float lo, float hi, int n_steps) {
+float fit_scale(const float* x, float lo, float hi) {
     const float peak = peak_of<kN>(x);
     if (std::fabs(peak) < kTiny) return 0;
     float best_gain = 0;
     float best_scale = 0;
-    for (int step = -n_steps; step <= n_steps; ++step) {
-        const float inverse = (lo + 0.125f * static_cast<float>(step)) / peak;
+    for (int step = -4; step <= 4; ++step) {
+        const float inverse = (lo + 0.25f * static_cast<float>(step)) / peak;
         float xq = 0;
         float qq = 0;
         for (int i = 0; i < kN; ++i) {
@@ -126,8 +126,8 @@ Affine fit_affine(const float* x, float hi, bool below_zero) {
     const float max_min = below_zero ? -min : max - min;
     Affine best = {(max - min) / hi, 0};
     float best_gain = 0;
-    for (int step = -6; step <= 8; ++step) {
-        const float inverse = (hi + 0.125f * static_cast<float>(step)) / (max - min);
+    for (int step = -3; step <= 4; ++step) {
+        const float inverse = (hi + 0.25f * static_cast<float>(step)) / (max - min);
         AffineSums sums = {kN, sum_y, 0, 0, 0};
         for (int i = 0; i < kN; ++i) {
             const float q = nearest(inverse * y[i], 0, hi);
@@ -153,6 +153,16 @@ void encode(const float* x, float scale, float min, float lo, float hi, uint8_t*
         q[i] = static_cast<uint8_t>(nearest((x[i] - min) * inverse, lo, hi) - lo);
 }
 
+// The min, at most 0, that suits a scale which was rounded after `min` was found for it.
+template <int kN>
+float refit_min(const float* x, float scale, float min, float hi) {
+    uint8_t q[kN];
+    encode<kN>(x, scale, min, 0, hi, q);
+    float sum = 0;
+    for (int i = 0; i < kN; ++i) sum += x[i] - scale * q[i];
+    return sum < 0 ? sum / kN : 0;
+}
+
 // Element i in the low, element i + n in the high nibble of byte i.
 void pack_nibbles(const uint8_t* q, int n, uint8_t* out) {
     for (int i = 0; i < n; ++i) out[i] = static_cast<uint8_t>((q[i] & 15) | (q[i + n] & 15) << 4);
@@ -175,7 +185,7 @@ void pack_pairs(const uint8_t q[kQK], uint8_t qs[kQK / 4]) {
 }
 
 void quantize(const float* x, BlockQ4_0& b) {
-    b.d = to_half_scale(fit_scale<kQK32>(x, -8, 7, 8));
+    b.d = to_half_scale(fit_scale<kQK32>(x, -8, 7));
     uint8_t q[kQK32];
     encode<kQK32>(x, f16_to_f32(b.d), 0, -8, 7, q);
     pack_nibbles(q, 16, b.qs);
@@ -191,7 +201,7 @@ void quantize(const float* x, BlockQ4_1& b) {
 }
 
 void quantize(const float* x, BlockQ5_0& b) {
-    b.d = to_half_scale(fit_scale<kQK32>(x, -16, 15, 8));
+    b.d = to_half_scale(fit_scale<kQK32>(x, -16, 15));
     uint8_t q[kQK32];
     encode<kQK32>(x, f16_to_f32(b.d), 0, -16, 15, q);
     pack_nibbles(q, 16, b.qs);
@@ -234,29 +244,39 @@ void quantize_signed_scales(const float* scales, float lo, float hi, uint16_t& u
     for (int i = 0; i < kN; ++i) out[i] = static_cast<int8_t>(nearest(scales[i] * inverse, lo, hi));
 }
 
-void quantize(const float* x, BlockQ2_K& b) {
-    float scales[16], mins[16];
-    for (int s = 0; s < 16; ++s) {
-        const Affine fit = fit_affine<16>(x + 16 * s, 3, true);
+// Fits the sub-blocks of a format with scales and mins, which are stored as integers 0..max_stored
+// times b.d and -b.dmin, and encodes them.
+template <int kSubBlock, typename Block>
+void quantize_affine(const float* x, float hi, float max_stored, Block& b, uint8_t* stored_scales,
+                     uint8_t* stored_mins, uint8_t q[kQK]) {
+    constexpr int n_sub = kQK / kSubBlock;
+    float scales[n_sub], mins[n_sub];
+    for (int s = 0; s < n_sub; ++s) {
+        const Affine fit = fit_affine<kSubBlock>(x + kSubBlock * s, hi, true);
         scales[s] = fit.scale;
-        mins[s] = -fit.min;
+        mins[s] = fit.min;
     }
-    uint8_t packed_scales[16], packed_mins[16];
-    quantize_scales<16>(scales, 15, b.d, packed_scales);
-    quantize_scales<16>(mins, 15, b.dmin, packed_mins);
+    quantize_scales<n_sub>(scales, max_stored, b.d, stored_scales);
     const float d = f16_to_f32(b.d);
+    for (int s = 0; s < n_sub; ++s)
+        mins[s] = -refit_min<kSubBlock>(x + kSubBlock * s, d * stored_scales[s], mins[s], hi);
+    quantize_scales<n_sub>(mins, max_stored, b.dmin, stored_mins);
     const float dmin = f16_to_f32(b.dmin);
-    uint8_t q[kQK];
-    for (int s = 0; s < 16; ++s) {
-        b.scales[s] = static_cast<uint8_t>(packed_scales[s] | packed_mins[s] << 4);
-        encode<16>(x + 16 * s, d * packed_scales[s], -(dmin * packed_mins[s]), 0, 3, q + 16 * s);
-    }
+    for (int s = 0; s < n_sub; ++s)
+        encode<kSubBlock>(x + kSubBlock * s, d * stored_scales[s], -(dmin * stored_mins[s]), 0, hi,
+                          q + kSubBlock * s);
+}
+
+void quantize(const float* x, BlockQ2_K& b) {
+    uint8_t scales[16], mins[16], q[kQK];
+    quantize_affine<16>(x, 3, 15, b, scales, mins, q);
+    for (int s = 0; s < 16; ++s) b.scales[s] = static_cast<uint8_t>(scales[s] | mins[s] << 4);
     pack_pairs(q, b.qs);
 }
 
 void quantize(const float* x, BlockQ3_K& b) {
     float scales[16];
-    for (int s = 0; s < 16; ++s) scales[s] = fit_scale<16>(x + 16 * s, -4, 3, 8);
+    for (int s = 0; s < 16; ++s) scales[s] = fit_scale<16>(x + 16 * s, -4, 3);
     int8_t packed[16];
     quantize_signed_scales<16>(scales, -32, 31, b.d, packed);
     const float d = f16_to_f32(b.d);
@@ -278,27 +298,16 @@ void quantize(const float* x, BlockQ3_K& b) {
     }
 }
 
-// The part that Q4_K and Q5_K share: d, dmin and scales of the block, and all codes.
+// The part that Q4_K and Q5_K share: everything but bit 4 of the codes.
 template <typename Block>
 void quantize_4_5_k(const float* x, float hi, Block& b, uint8_t q[kQK]) {
-    float scales[8], mins[8];
-    for (int s = 0; s < 8; ++s) {
-        const Affine fit = fit_affine<32>(x + 32 * s, hi, true);
-        scales[s] = fit.scale;
-        mins[s] = -fit.min;
-    }
     uint8_t sc[8], mn[8];
-    quantize_scales<8>(scales, 63, b.d, sc);
-    quantize_scales<8>(mins, 63, b.dmin, mn);
+    quantize_affine<32>(x, hi, 63, b, sc, mn, q);
     for (int i = 0; i < 4; ++i) {
         b.scales[i] = static_cast<uint8_t>(sc[i] | (sc[i + 4] >> 4) << 6);
         b.scales[i + 4] = static_cast<uint8_t>(mn[i] | (mn[i + 4] >> 4) << 6);
         b.scales[i + 8] = static_cast<uint8_t>((sc[i + 4] & 15) | (mn[i + 4] & 15) << 4);
     }
-    const float d = f16_to_f32(b.d);
-    const float dmin = f16_to_f32(b.dmin);
-    for (int s = 0; s < 8; ++s)
-        encode<32>(x + 32 * s, d * sc[s], -(dmin * mn[s]), 0, hi, q + 32 * s);
     for (int k = 0; k < 4; ++k) pack_nibbles(q + 64 * k, 32, b.qs + 32 * k);
 }
 
@@ -319,7 +328,7 @@ void quantize(const float* x, BlockQ5_K& b) {
 
 void quantize(const float* x, BlockQ6_K& b) {
     float scales[16];
-    for (int s = 0; s < 16; ++s) scales[s] = fit_scale<16>(x + 16 * s, -32, 31, 8);
+    for (int s = 0; s < 16; ++s) scales[s] = fit_scale<16>(x + 16 * s, -32, 31);
     quantize_signed_scales<16>(scales, -128, 127, b.d, b.scales);
     const float d = f16_to_f32(b.d);
     uint8_t q[kQK];

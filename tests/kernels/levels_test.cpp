@@ -100,7 +100,7 @@ TEST_P(LevelTest, QuantisedMatrices) {
                     }
                     ASSERT_TRUE(same_bits(want, got))
                         << type.name << " small " << n_in << "x" << n_rows << " tok " << n_tok;
-                    if (!level.mat_large[slot]) continue;
+                    if (!level.has_large) continue;
                     const uint32_t n_tiles = (n_tok + kTileTokens - 1) / kTileTokens;
                     std::vector<ActTile> tiles(n_tiles * blocks);
                     for (uint32_t t = 0; t < n_tiles; ++t)
@@ -302,6 +302,7 @@ TEST(KernelsTest, LevelNames) {
             const bool is_float = act_kind(type.type) == ActKind::f32;
             EXPECT_EQ(k->mat_float[slot] != nullptr, is_float) << type.name;
             EXPECT_EQ(k->mat_small[slot] != nullptr, !is_float) << type.name;
+            EXPECT_EQ(k->mat_large[slot] != nullptr, k->has_large && !is_float) << type.name;
         }
     }
 }
