@@ -14,6 +14,9 @@
 
 namespace picolm {
 
+// Names the arithmetic of docs/NUMERICS.md. Saved attention state is only used under the same id.
+inline constexpr const char* kNumericsId = "1";
+
 inline constexpr int kActBlock = 256;  // activations per ActBlock
 inline constexpr int kPage = 64;       // positions per KV page
 inline constexpr int kMaxSmallBatch = 8;
