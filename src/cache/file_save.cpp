@@ -87,7 +87,8 @@ Plan make_plan(OpenedLog& opened, const Chains& chains, const SaveRequest& reque
     }
     if (!request.hidden.empty() && n == request.query.units.size()) {
         plan.hidden_bytes = record_bytes(0, request.hidden.size());
-        plan.hidden_entry = chains.hidden(n, usable);
+        plan.hidden_entry = chains.hidden(
+            n, [&](uint32_t entry) { return payload_intact(*opened.file, entries[entry]); });
         plan.add_hidden = !plan.hidden_entry && (lacking || chains.longest(n) == n);
     }
     return plan;
@@ -175,14 +176,13 @@ Status append(FileSystem& files, const std::string& path, OpenedLog& opened, con
     return {};
 }
 
-// The same header and payload at another place. A damaged record is left out; what hangs on it
-// becomes unreachable, which is safe, and is saved again when it is next wanted.
+// The same header and payload at another place; -EIO when it cannot be read or is damaged.
 int copy_record(RecordWriter& writer, File& from, const LogEntry& entry) {
     const int error = writer.write(
         entry.header,
         [&](const RecordWriter::Sink& sink) { (void)read_payload(from, entry, sink); },
         entry.header.data_checksum);
-    return error == -EILSEQ || error == -EINVAL ? 0 : error;
+    return error == -EILSEQ || error == -EINVAL ? -EIO : error;
 }
 
 std::string temporary_name(const std::string& path) {
@@ -205,7 +205,7 @@ struct Rewrite {
             return file_error("create", temporary, error);
         }
         RecordWriter writer(*file, 0);
-        int error = copy_all(writer, others);
+        int error = copy_all(writer, others, true);
         if (!error && plan) error = write_prompt(writer, *chains, *request, *plan, report);
         report.bytes_written = writer.bytes_written();
         Status status = error ? Status(file_error("write", temporary, error)) : Status();
@@ -221,10 +221,12 @@ struct Rewrite {
     }
 
   private:
-    int copy_all(RecordWriter& writer, std::span<const uint32_t> entries) {
+    // What hangs on a record that is left out becomes unreachable: safe, and saved again when it is
+    // next wanted.
+    int copy_all(RecordWriter& writer, std::span<const uint32_t> entries, bool leave_out_damaged) {
         for (const uint32_t i : entries) {
             const int error = copy_record(writer, *opened.file, opened.log.entries[i]);
-            if (error) return error;
+            if (error && !(leave_out_damaged && error == -EIO)) return error;
         }
         return 0;
     }
@@ -239,7 +241,7 @@ struct Rewrite {
             }
         }
         if (plan.hidden_entry) old.push_back(*plan.hidden_entry);
-        if (const int error = copy_all(writer, old)) return error;
+        if (const int error = copy_all(writer, old, false)) return error;
         return write_new(writer, chains, request, plan, report);
     }
     Status put_in_place(File& file, const std::string& temporary, uint64_t end) {

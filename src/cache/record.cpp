@@ -161,7 +161,7 @@ std::string describe_difference(std::string_view there, std::string_view here) {
             const std::string_view key = cut(field, '=');
             const auto old_value = value_of(there, key);
             const auto new_value = value_of(here, key);
-            if (old_value == new_value || (only_missing && new_value)) continue;
+            if (key.empty() || old_value == new_value || (only_missing && new_value)) continue;
             if (++named > 3) continue;
             text += format("%s%s: %s there, %s here", text.empty() ? "" : "; ",
                            printable(key, 40).c_str(), shown(old_value).c_str(),
