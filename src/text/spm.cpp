@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <functional>
 
 #include "base/format.h"
 #include "base/utf8.h"
@@ -79,15 +80,18 @@ class SpmMerger {
     Status append(std::string_view segment, std::vector<TokenId>& ids) {
         segment_ = segment;
         split_into_characters();
-        candidates_.clear();
-        for (uint32_t i = 0; i + 2 < symbols_.size(); ++i) collect(i);
-        std::make_heap(candidates_.begin(), candidates_.end());
-        while (!candidates_.empty()) {
-            std::pop_heap(candidates_.begin(), candidates_.end());
-            const Candidate best = candidates_.back();
-            candidates_.pop_back();
-            merge(best);
+        initial_.clear();
+        later_.clear();
+        initial_.reserve(symbols_.size());
+        Candidate candidate;
+        for (uint32_t i = 0; i + 2 < symbols_.size(); ++i) {
+            if (find_candidate(i, candidate)) initial_.push_back(candidate);
         }
+        if (!std::is_sorted(initial_.begin(), initial_.end())) {
+            std::sort(initial_.begin(), initial_.end());
+        }
+        next_initial_ = 0;
+        while (pop(candidate)) merge(candidate);
         return emit(ids);
     }
 
@@ -105,12 +109,14 @@ class SpmMerger {
         uint32_t size;
         TokenId token;
         uint32_t left() const { return static_cast<uint32_t>(order); }
-        bool operator<(const Candidate& other) const { return order > other.order; }
+        bool operator<(const Candidate& other) const { return order < other.order; }
+        bool operator>(const Candidate& other) const { return order > other.order; }
     };
     static constexpr uint32_t kNone = UINT32_MAX;
 
     void split_into_characters() {
         symbols_.clear();
+        symbols_.reserve(segment_.size() + 1);
         uint32_t i = 0;
         for (size_t at = 0; at < segment_.size(); ++i) {
             symbols_.push_back({static_cast<uint32_t>(at), i - 1, i + 1, kNoToken});
@@ -128,16 +134,32 @@ class SpmMerger {
         return segment_.substr(begin, symbols_[symbols_[right].next].begin - begin);
     }
 
-    bool collect(uint32_t left) {
+    bool find_candidate(uint32_t left, Candidate& candidate) const {
         const std::string_view piece = pair_text(left);
         const TokenId token = tokenizer_.find(piece);
         if (token == kNoToken) return false;
         const uint64_t order = (uint64_t{tokenizer_.merge_rank(token)} << 32) | left;
-        candidates_.push_back({order, static_cast<uint32_t>(piece.size()), token});
+        candidate = {order, static_cast<uint32_t>(piece.size()), token};
         return true;
     }
     void offer(uint32_t left) {
-        if (collect(left)) std::push_heap(candidates_.begin(), candidates_.end());
+        Candidate candidate;
+        if (!find_candidate(left, candidate)) return;
+        later_.push_back(candidate);
+        std::push_heap(later_.begin(), later_.end(), std::greater<>());
+    }
+    // Takes the candidate that comes first of all.
+    bool pop(Candidate& first) {
+        const bool any_initial = next_initial_ < initial_.size();
+        if (later_.empty() && !any_initial) return false;
+        if (later_.empty() || (any_initial && initial_[next_initial_] < later_.front())) {
+            first = initial_[next_initial_++];
+            return true;
+        }
+        std::pop_heap(later_.begin(), later_.end(), std::greater<>());
+        first = later_.back();
+        later_.pop_back();
+        return true;
     }
 
     void merge(const Candidate& best) {
@@ -177,7 +199,11 @@ class SpmMerger {
     const SpmTokenizer& tokenizer_;
     std::string_view segment_;
     std::vector<Symbol> symbols_;
-    std::vector<Candidate> candidates_;
+    // Sorting what is there at first and keeping only the rest in a heap is several times faster
+    // on long runs than one heap for all: long heaps are slow, and these stay short.
+    std::vector<Candidate> initial_;  // sorted
+    size_t next_initial_ = 0;
+    std::vector<Candidate> later_;  // a heap, the first on top
 };
 
 Status check_sizes(const SpmVocab& vocab) {
@@ -278,7 +304,8 @@ void SpmTokenizer::add_mergeable(TokenId id, std::string_view text) {
     size_t at = hash & (slots_.size() - 1);
     while (slots_[at] != kEmptySlot) {
         const TokenId other = slots_[at] & kIdMask;
-        if (vocab_.texts[other] == text) break;  // the last of equal tokens counts
+        // The last of equal tokens counts.
+        if (slots_[at] == slot_value(hash, other) && vocab_.texts[other] == text) break;
         at = (at + 1) & (slots_.size() - 1);
     }
     slots_[at] = slot_value(hash, id);

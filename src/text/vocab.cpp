@@ -1,5 +1,7 @@
 #include "text/vocab.h"
 
+#include <cstring>
+
 #include "base/format.h"
 
 namespace picolm {
@@ -27,8 +29,11 @@ Result<TokenTexts> TokenTexts::parse(Bytes array, uint64_t count) {
 }
 
 std::string_view TokenTexts::operator[](uint32_t id) const {
-    ByteReader reader(array_.subspan(offsets_[id]));
-    return reader.text(reader.u64());
+    // parse() has walked over these bytes.
+    const uint8_t* element = array_.data() + offsets_[id];
+    uint64_t length;
+    std::memcpy(&length, element, sizeof length);
+    return {reinterpret_cast<const char*>(element) + sizeof length, static_cast<size_t>(length)};
 }
 
 }  // namespace picolm
