@@ -243,7 +243,8 @@ Status GgufWriter::emit_tensor(const Tensor& tensor, const Sink& sink) const {
                      format("the tensor \"%s\" has %llu bytes, its fill gave %llu",
                             tensor.name.c_str(), static_cast<unsigned long long>(expected),
                             static_cast<unsigned long long>(written))};
-    const std::vector<uint8_t> padding((alignment_ - expected % alignment_) % alignment_);
+    const uint64_t n_padding = (alignment_ - expected % alignment_) % alignment_;
+    const std::vector<uint8_t> padding(static_cast<size_t>(n_padding));
     return sink(padding);
 }
 

@@ -104,7 +104,7 @@ class MatrixFill {
 
     void make_unit(uint64_t unit, uint8_t* out) const {
         std::vector<float> x(static_cast<size_t>(unit_));
-        for (uint64_t i = 0; i < unit_; ++i)
+        for (size_t i = 0; i < x.size(); ++i)
             x[i] = random_normal(key_, unit * unit_ + i) * deviation_;
         quantize_row(type_, x.data(), out, x.size());
     }
@@ -275,10 +275,8 @@ Status check(const RandomModelSpec& spec) {
             return invalid(
                 format("%s is %u; 1 to %u are possible", size.name, size.value, size.max));
     if (spec.n_vocab < kMinRandomVocab)
-        return invalid(
-            format("n_vocab is %u; the bytes, the ASCII characters and a few words need "
-                   "%u",
-                   spec.n_vocab, kMinRandomVocab));
+        return invalid(format("n_vocab is %u; bytes, ASCII characters and a few words need %u",
+                              spec.n_vocab, kMinRandomVocab));
     if (spec.n_head % spec.n_head_kv != 0)
         return invalid(
             format("n_head %u is no multiple of n_head_kv %u", spec.n_head, spec.n_head_kv));
@@ -289,10 +287,8 @@ Status check(const RandomModelSpec& spec) {
     const uint32_t rope_dim = spec.rope_dim ? spec.rope_dim : head_dim;
     if (head_dim > 1 << 12) return invalid(format("head_dim is %u; at most 4096", head_dim));
     if (rope_dim % 2 != 0 || rope_dim > head_dim)
-        return invalid(
-            format("the rope dimension is %u; an even number up to the head's %u is "
-                   "possible",
-                   rope_dim, head_dim));
+        return invalid(format("the rope dimension is %u; it must be even and at most the head's %u",
+                              rope_dim, head_dim));
     return {};
 }
 
