@@ -6,8 +6,15 @@ function(picolm_isa file)
             PROPERTIES COMPILE_OPTIONS "${ARGN}")
     endif()
 endfunction()
+# A level of another architecture: the file is not compiled.
+function(picolm_isa_left_out file)
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/${file}.cpp
+        PROPERTIES HEADER_FILE_ONLY ON)
+endfunction()
 
 picolm_isa(generic -O3)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     picolm_isa(avx2 -O3 -mavx2 -mf16c)
+else()
+    picolm_isa_left_out(avx2)
 endif()
