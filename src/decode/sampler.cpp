@@ -6,56 +6,16 @@
 #include <cfloat>
 
 #include "base/format.h"
-#include "base/math.h"
+#include "decode/exp_weight.h"
 #include "decode/random.h"
 
 namespace picolm {
 namespace {
 
-constexpr double kOne = 1099511627776.0;           // 2^40: the weight of the best token
-constexpr double kReach = 28.5;                    // exp(-28.5) * 2^40 rounds to 0
-constexpr uint32_t kMaxVocab = uint32_t{1} << 23;  // keeps a sum of weights below 2^63
+constexpr uint32_t kMaxVocab = uint32_t{1} << 23;  // keeps a sum of weights within 2^63
 constexpr double kLargestPenalty = 1e6;
 
-// 2^40 exp(-i/32). A token costs a look-up and a short polynomial; exp_f64 itself would be most of
-// the sampler's time.
-constexpr int kSteps = 32;
-using ExpTable = std::array<double, static_cast<size_t>(kReach* kSteps) + 2>;
-
-const ExpTable& exp_table() {
-    static const ExpTable table = [] {
-        ExpTable t;
-        for (size_t i = 0; i < t.size(); ++i)
-            t[i] = exp_f64(-static_cast<double>(i) / kSteps) * kOne;
-        return t;
-    }();
-    return table;
-}
-
-// exp(-t) for 0 <= t <= kReach is exp(-step/32) * rest; the relative error is below 1e-14.
-// Branch-free and without calls, so that a loop over it becomes vector code.
-struct ExpParts {
-    int32_t step;
-    double rest;
-};
-inline ExpParts exp_parts(double t) {
-    const int32_t step = static_cast<int32_t>(t * kSteps);
-    const double f = t - step * (1.0 / kSteps);
-    double p = 1.0 / 720;
-    p = p * f - 1.0 / 120;
-    p = p * f + 1.0 / 24;
-    p = p * f - 1.0 / 6;
-    p = p * f + 0.5;
-    p = p * f - 1.0;
-    p = p * f + 1.0;
-    return {step, p};
-}
-inline uint64_t weight_from(const ExpTable& table, int32_t step, double rest) {
-    const double w = table[static_cast<size_t>(step)] * rest + 0.5;
-    return static_cast<uint64_t>(static_cast<int64_t>(w));
-}
-
-// The least whole number that is not below `value`. REQUIRES 0 <= value < 2^63.
+// The least whole number that is not below `value`. REQUIRES 0 <= value <= 2^63.
 uint64_t round_up(double value) {
     const uint64_t n = static_cast<uint64_t>(value);
     return static_cast<double>(n) < value ? n + 1 : n;
@@ -114,7 +74,7 @@ Sampler::Sampler(const SamplerOptions& options, uint32_t n_vocab)
     // The bound keeps 0 times it at 0, for temperatures whose reciprocal overflows.
     if (options.temperature > 0)
         inverse_temperature_ = std::min(1.0 / options.temperature, DBL_MAX);
-    min_weight_ = round_up(options.min_p * kOne);
+    min_weight_ = round_up(options.min_p * kFullWeight);
 }
 
 Result<TokenId> Sampler::sample(std::span<const float> logits, std::span<const TokenId> history,
@@ -179,12 +139,12 @@ void Sampler::find_range() {
 void Sampler::fill_buckets() {
     bucket_weight_.fill(0);
     const double best = best_, inverse = inverse_temperature_;
-    // t below kReach falls into a bucket; the tokens beyond share the last one.
+    // t below kWeightReach falls into a bucket; the tokens beyond share the last one.
     const double range = (best - worst_) * inverse;
-    const double scale = range >= kReach ? kBuckets / kReach
-                         : range > 0     ? std::min((kBuckets - 1) / range, DBL_MAX)
-                                         : 0;
-    const ExpTable& table = exp_table();
+    const double scale = range >= kWeightReach ? kBuckets / kWeightReach
+                         : range > 0           ? std::min((kBuckets - 1) / range, DBL_MAX)
+                                               : 0;
+    const ExpWeightTable& table = exp_weight_table();
     const uint64_t min_weight = min_weight_;
     uint64_t total = 0, min_p = 0;
     constexpr size_t kBlock = 64;
@@ -195,16 +155,16 @@ void Sampler::fill_buckets() {
         const float* scores = scores_.data() + first;
         for (size_t j = 0; j < n; ++j) {
             const double t = (best - scores[j]) * inverse;
-            ts[j] = t < kReach ? t : kReach;
+            ts[j] = t < kWeightReach ? t : kWeightReach;
         }
         for (size_t j = 0; j < n; ++j) {
-            const ExpParts parts = exp_parts(ts[j]);
+            const ExpWeightParts parts = exp_weight_parts(ts[j]);
             steps[j] = parts.step;
             rests[j] = parts.rest;
             slots[j] = static_cast<int32_t>(ts[j] * scale);
         }
         for (size_t j = 0; j < n; ++j) {
-            const uint64_t w = weight_from(table, steps[j], rests[j]);
+            const uint64_t w = exp_weight_from(table, steps[j], rests[j]);
             buckets_[first + j] = static_cast<uint16_t>(slots[j]);
             bucket_weight_[static_cast<size_t>(slots[j])] += w;
             total += w;
@@ -216,8 +176,7 @@ void Sampler::fill_buckets() {
 }
 
 uint64_t Sampler::weight(float score) const {
-    const ExpParts parts = exp_parts((double{best_} - score) * inverse_temperature_);
-    return weight_from(exp_table(), parts.step, parts.rest);
+    return exp_weight((double{best_} - score) * inverse_temperature_);
 }
 
 std::span<const TokenId> Sampler::sorted_bucket(size_t index) {
