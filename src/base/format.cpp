@@ -38,9 +38,11 @@ std::string printable(std::string_view text, size_t max_len) {
         if (out.size() >= max_len) return out + "...";
         const size_t n = utf8_char_length(text.substr(i));
         const unsigned char c = static_cast<unsigned char>(text[i]);
-        if (n == 0 || c < 0x20 || c == 0x7f) {
+        // U+0080..U+009F, two bytes, are control characters too.
+        const bool c1 = n == 2 && c == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+        if (n == 0 || c < 0x20 || c == 0x7f || c1) {
             out += '?';
-            ++i;
+            i += n == 0 ? 1 : n;
         } else {
             out += text.substr(i, n);
             i += n;

@@ -1,0 +1,218 @@
+// picolm MODEL.gguf: prompt -> sync -> generate -> wait for the saving -> statistics.
+#include <algorithm>
+#include <optional>
+#include <random>
+
+#include "app/commands.h"
+#include "app/prompt.h"
+#include "app/report.h"
+#include "app/signals.h"
+#include "base/format.h"
+#include "base/machine.h"
+#include "cache/file_store.h"
+#include "engine/session.h"
+
+namespace picolm::app {
+namespace {
+
+void show_notes(Console& console, const std::vector<cache::Note>& notes) {
+    for (const cache::Note& note : notes) console.log(note.level, note.text);
+}
+
+class Run {
+  public:
+    Run(const RunOptions& options, Console& console, double start)
+        : options_(options), console_(console), sampler_(options.sampler) {
+        times_.start = start;
+    }
+    ExitCode run();
+
+  private:
+    Status open();
+    Status prepare(const std::string& prompt);
+    Status sync();
+    Status generate();
+    void finish_saving();
+    void show_plan();
+    void show_statistics();
+    uint32_t planned_positions() const;
+
+    const RunOptions& options_;
+    Console& console_;
+    SamplerOptions sampler_;
+    RunTimes times_;
+    std::unique_ptr<Engine> engine_;
+    std::optional<cache::FileStore> store_;
+    std::unique_ptr<Session> session_;  // after what it uses
+    std::vector<TokenId> tokens_;
+    std::optional<SyncReport> synced_;
+    std::optional<GenerateReport> generated_;
+};
+
+Status Run::open() {
+    console_.info("Loading model: " + options_.model);
+    EngineOptions engine_options;
+    const auto n_cpus = static_cast<uint32_t>(allowed_cpus().size());
+    engine_options.n_threads = std::min(options_.n_threads, n_cpus);
+    if (options_.n_threads > n_cpus)
+        console_.info(
+            format("Note: -j %u is more than the %u CPUs this process may use: %u threads",
+                   options_.n_threads, n_cpus, n_cpus));
+    engine_options.max_chunk = options_.max_chunk;
+    engine_options.strict_identity = options_.cache_strict;
+    engine_options.log = console_.sink();
+    TRY(engine_, Engine::open(options_.model, std::move(engine_options)));
+    set_model_bytes(
+        {engine_->file().header_bytes().data(), static_cast<size_t>(engine_->file().file_size())});
+    times_.loaded = monotonic_seconds();
+    console_.info(describe_model(*engine_));
+    return {};
+}
+
+Status Run::prepare(const std::string& prompt) {
+    TRY(tokens_, encode_prompt(engine_->tokenizer(), prompt, options_.no_bos, console_));
+    SessionOptions session_options;
+    session_options.n_ctx = std::min(options_.n_ctx, engine_->max_context());
+    if (options_.n_ctx > engine_->max_context())
+        console_.info(format("Note: -c %u is more than the model's context, which is used: %u",
+                             options_.n_ctx, engine_->max_context()));
+    if (!options_.cache.empty()) {
+        store_.emplace(options_.cache,
+                       cache::FileStoreOptions{.limit_bytes = options_.cache_limit});
+        session_options.store = &*store_;
+    }
+    TRY(session_, Session::create(*engine_, session_options));
+    // A prompt that is too long has a better message than a plan that is too large.
+    if (tokens_.size() <= session_->n_ctx())
+        TRY(engine_->plan(planned_positions()).check(read_memory_facts()));
+    if (options_.random_seed) {
+        std::random_device device;
+        sampler_.seed = uint64_t{device()} << 32 | device();
+        console_.info(format("Seed: %llu", static_cast<unsigned long long>(sampler_.seed)));
+    }
+    console_.info(
+        format("Prompt: %zu tokens, generating up to %u (temp=%.2f, top_p=%.2f, threads=%u)",
+               tokens_.size(), options_.n_predict, sampler_.temperature, sampler_.top_p,
+               engine_->n_threads()));
+    return {};
+}
+
+uint32_t Run::planned_positions() const {
+    return static_cast<uint32_t>(
+        std::min<uint64_t>(session_->n_ctx(), uint64_t{tokens_.size()} + options_.n_predict));
+}
+
+void Run::show_plan() {
+    if (!console_.verbose()) return;
+    std::string levels;
+    for (const std::string_view level : usable_levels()) levels.append(" ").append(level);
+    console_.detail(
+        format("Kernels: %s (usable here:%s)", engine_->kernels().name, levels.c_str()));
+    if (store_) console_.detail("Cache identity: " + engine_->cache_identity());
+    console_.detail(engine_->plan(planned_positions()).describe());
+}
+
+Status Run::sync() {
+    SyncCallbacks callbacks;
+    callbacks.cancel = &cancel_flag();
+    callbacks.progress = [this](uint32_t done, uint32_t total) {
+        console_.progress("Prefill", done, total);
+    };
+    console_.progress("Prefill", 0, static_cast<uint32_t>(tokens_.size()));
+    Result<SyncReport> synced = session_->sync(tokens_, callbacks);
+    console_.end_progress();
+    if (!synced) return synced.error();
+    synced_ = std::move(*synced);
+    if (!store_) return {};
+    show_notes(console_, synced_->notes);
+    if (synced_->n_loaded > 0)
+        console_.info(format("KV cache loaded: %u positions from %s", synced_->n_loaded,
+                             options_.cache.c_str()));
+    if (synced_->n_reused() > 0)
+        console_.info(format("Skipping %u cached prompt tokens", synced_->n_reused()));
+    console_.info(describe_reuse(*synced_, session_->n_ctx()));
+    return {};
+}
+
+Status Run::generate() {
+    GenerateOptions generate_options;
+    generate_options.sampler = sampler_;
+    generate_options.max_tokens = options_.n_predict;
+    generate_options.stop = options_.stop;
+    generate_options.cancel = &cancel_flag();
+    const double start = monotonic_seconds();
+    Result<GenerateReport> generated = session_->generate(
+        generate_options, [this](std::string_view text) { return console_.answer(text); });
+    console_.answer("\n");
+    if (!generated) return generated.error();
+    generated_ = std::move(*generated);
+    // A write that a signal cut short looks like a reader that left.
+    if (cancel_signal() != 0 && generated_->reason == FinishReason::sink_closed)
+        generated_->reason = FinishReason::cancelled;
+    if (generated_->seconds_to_first > 0) times_.first_token = start + generated_->seconds_to_first;
+    return {};
+}
+
+void Run::finish_saving() {
+    const std::optional<Result<cache::SaveReport>> saved = session_->finish_saving();
+    if (!saved) return;
+    if (!*saved) {
+        console_.warning(saved->error().text);
+        return;
+    }
+    const cache::SaveReport& report = **saved;
+    show_notes(console_, report.notes);
+    if (report.bytes_written == 0) return;
+    console_.info(format("KV cache saved: %u positions to %s", report.positions_total,
+                         options_.cache.c_str()));
+    console_.detail(format("%u of them new, %s written", report.positions_new,
+                           format_bytes(report.bytes_written).c_str()));
+}
+
+void Run::show_statistics() {
+    const MemoryPlan plan = engine_->plan(0);
+    console_.info("---");
+    if (generated_)
+        console_.info("Finish reason: " +
+                      describe_finish(*generated_, options_.n_predict, session_->n_ctx()));
+    else if (cancel_signal() != 0)
+        console_.info("Finish reason: cancelled");
+    console_.info(describe_statistics(synced_ ? &*synced_ : nullptr,
+                                      generated_ ? &*generated_ : nullptr, times_,
+                                      session_->kv_bytes() + plan.scratch + plan.logits));
+}
+
+ExitCode Run::run() {
+    const Result<std::string> prompt = read_prompt(options_);
+    if (!prompt) return fail(console_, prompt.error());
+    Status status = open();
+    if (!status) return fail(console_, status.error());
+    status = prepare(*prompt);
+    if (!status) return fail(console_, status.error());
+    show_plan();
+
+    handle_cancel();
+    status = sync();
+    if (status) console_.info("---");
+    if (status && options_.n_predict > 0) status = generate();
+    times_.end = monotonic_seconds();
+    finish_saving();
+
+    ExitCode code = ExitCode::ok;
+    const bool cancelled = cancel_signal() != 0;
+    if (!status && !cancelled) return fail(console_, status.error());
+    if (!cancelled) code = output_status(console_);
+    show_statistics();
+    if (!cancelled) return code;
+    return static_cast<ExitCode>(128 + cancel_signal());
+}
+
+}  // namespace
+
+ExitCode command_run(const RunOptions& options, Console& console, double start) {
+    console.set_verbosity(options.verbosity);
+    handle_faults(options.model, options.cache);
+    return Run(options, console, start).run();
+}
+
+}  // namespace picolm::app

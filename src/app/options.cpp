@@ -1,0 +1,323 @@
+#include "app/options.h"
+
+#include <sys/stat.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <cfloat>
+#include <cstdlib>
+#include <string_view>
+
+#include "app/exit_code.h"
+#include "app/values.h"
+#include "base/format.h"
+#include "model/spec.h"
+
+namespace picolm::app {
+
+const char* const kShortUsage =
+    "Usage: picolm MODEL.gguf [options]          answer a prompt\n"
+    "       picolm inspect MODEL.gguf            show what a model file holds\n"
+    "       picolm --help                        all options\n"
+    "\n"
+    "  -p TEXT        the prompt (or -f FILE, or standard input)\n"
+    "  -n N           tokens to generate, at most (256)\n"
+    "  -t NUMBER      temperature (0.8; 0: always the likeliest token)\n"
+    "  --cache FILE   keep the state of the prompt: it is never computed twice\n";
+
+namespace {
+
+constexpr uint64_t kMaxInt = 2147483647;
+constexpr double kMaxPenalty = 1e6;
+
+// "-n,--n-predict" -> "-n/--n-predict".
+std::string shown_name(std::string names) {
+    std::replace(names.begin(), names.end(), ',', '/');
+    return names;
+}
+
+[[noreturn]] void refuse(const std::string& names, const std::string& allowed,
+                         const std::string& text) {
+    throw CLI::ValidationError(shown_name(names),
+                               "must be " + allowed + ", not \"" + printable(text) + '"');
+}
+
+// An option with one value, handed on as it was typed. Of several the last one counts.
+template <typename Take>
+CLI::Option* add_value(CLI::App& app, const std::string& names, const char* type,
+                       const std::string& help, Take take) {
+    return app.add_option_function<std::string>(names, take, help)
+        ->type_name(type)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+template <typename T>
+CLI::Option* add_integer(CLI::App& app, const std::string& names, T& target, uint64_t low,
+                         uint64_t high, const std::string& help) {
+    return add_value(app, names, "N", help, [&target, names, low, high](const std::string& text) {
+        const std::optional<uint64_t> value = parse_unsigned(text);
+        if (!value || *value < low || *value > high)
+            refuse(names,
+                   format("a whole number from %llu to %llu", static_cast<unsigned long long>(low),
+                          static_cast<unsigned long long>(high)),
+                   text);
+        target = static_cast<T>(*value);
+    });
+}
+
+CLI::Option* add_real(CLI::App& app, const std::string& names, double& target, double low,
+                      double high, const std::string& help) {
+    return add_value(app, names, "NUMBER", help,
+                     [&target, names, low, high](const std::string& text) {
+                         const std::optional<double> value = parse_real(text);
+                         if (!value || *value < low || *value > high)
+                             refuse(names,
+                                    high == DBL_MAX ? format("a finite number from %g up", low)
+                                                    : format("a number from %g to %g", low, high),
+                                    text);
+                         target = *value;
+                     });
+}
+
+void add_seed(CLI::App& app, RunOptions& o) {
+    const std::string names = "-s,--seed";
+    add_value(
+        app, names, "N", "seed of the random numbers (42), or \"random\": one that is printed",
+        [&o, names](const std::string& text) {
+            o.random_seed = text == "random";
+            if (o.random_seed) return;
+            const std::optional<uint64_t> value = parse_unsigned(text);
+            if (!value)
+                refuse(names, "a whole number from 0 to 18446744073709551615, or \"random\"", text);
+            o.sampler.seed = *value;
+        })
+        ->group("Sampling");
+}
+
+void add_prompt_options(CLI::App& app, RunOptions& o) {
+    add_value(app, "-p,--prompt", "TEXT", "the prompt, as it is", [&o](const std::string& text) {
+        o.prompt = text;
+    })->group("Prompt");
+    add_value(app, "-f,--file", "FILE",
+              "read the prompt from a file; -: from standard input, which is also read when "
+              "neither is given and it is not a terminal",
+              [&o](const std::string& text) { o.prompt_file = text; })
+        ->group("Prompt");
+    app.add_flag("--no-bos", o.no_bos,
+                 "put no beginning-of-text token in front, whatever the "
+                 "model says")
+        ->group("Prompt");
+}
+
+void add_generation_options(CLI::App& app, RunOptions& o) {
+    const std::string group = "Generation";
+    add_integer(app, "-n,--n-predict", o.n_predict, 0, kMaxInt,
+                "tokens to generate, at most (256); ends with the context in any case; 0: only "
+                "evaluate the prompt, and cache it")
+        ->group(group);
+    add_integer(app, "-c,--ctx", o.n_ctx, 0, kMaxContext,
+                "length of the context, prompt and answer together (0: the model's, which is also "
+                "the limit)")
+        ->group(group);
+    add_integer(app, "-j,--threads", o.n_threads, 0, 65535,
+                "threads (0: one for each fast core); more than this process has CPUs are cut "
+                "down to those")
+        ->group(group);
+    add_value(app, "--stop", "TEXT", "end the answer in front of this text (may be repeated)",
+              [](const std::string&) {})
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->group(group);
+    add_integer(app, "--chunk", o.max_chunk, 1, 4096,
+                "prompt tokens that are computed together (128); never changes the answer")
+        ->group(group);
+}
+
+void add_sampling_options(CLI::App& app, RunOptions& o, bool& json) {
+    const std::string group = "Sampling";
+    SamplerOptions& s = o.sampler;
+    add_real(app, "-t,--temp", s.temperature, 0, DBL_MAX,
+             "temperature (0.8); 0: always the likeliest token")
+        ->group(group);
+    add_real(app, "-k,--top-p", s.top_p, 0, 1,
+             "keep the likeliest tokens whose share is this much (0.9); 1: all")
+        ->group(group);
+    add_integer(app, "--top-k", s.top_k, 0, kMaxInt, "keep the N likeliest tokens (0: all)")
+        ->group(group);
+    add_real(app, "--min-p", s.min_p, 0, 1,
+             "keep tokens at least this much as likely as the best (0: all)")
+        ->group(group);
+    add_seed(app, o);
+    add_real(app, "--repeat-penalty", s.repeat_penalty, 1 / kMaxPenalty, kMaxPenalty,
+             "make tokens that were there less likely (1: off)")
+        ->group(group);
+    add_real(app, "--presence-penalty", s.presence_penalty, -kMaxPenalty, kMaxPenalty,
+             "the same, by a fixed amount (0: off)")
+        ->group(group);
+    add_real(app, "--frequency-penalty", s.frequency_penalty, -kMaxPenalty, kMaxPenalty,
+             "the same, for each time they were there (0: off)")
+        ->group(group);
+    add_integer(app, "--penalty-window", s.penalty_window, 0, kMaxInt,
+                "how many of the last tokens the penalties look at (64)")
+        ->group(group);
+    app.add_flag("--json", json, "answer in JSON: not built yet")->group(group);
+}
+
+void add_cache_options(CLI::App& app, RunOptions& o) {
+    const std::string group = "Prompt cache";
+    add_value(app, "--cache", "FILE",
+              "keep the state of prompts in this file, and use what it shares with this prompt",
+              [&o](const std::string& text) {
+                  if (text.empty()) throw CLI::ValidationError("--cache", "needs a file name");
+                  o.cache = text;
+              })
+        ->group(group);
+    add_value(app, "--cache-limit", "SIZE",
+              "largest size of that file (64M): bytes, or with K, M or G; the prompts that were "
+              "saved last are kept",
+              [&o](const std::string& text) {
+                  const std::optional<uint64_t> size = parse_size(text);
+                  if (!size) refuse("--cache-limit", "a size such as 500K, 64M or 2G", text);
+                  o.cache_limit = *size;
+              })
+        ->group(group);
+    app.add_flag("--cache-strict", o.cache_strict,
+                 "tell models apart by all their bytes, not by samples (reads the whole file)")
+        ->group(group);
+}
+
+void add_model(CLI::App& app, std::string& model) {
+    app.add_option("MODEL.gguf", model, "the model file")->required()->type_name("");
+}
+
+std::string variable_of(const std::string& long_name) {
+    std::string name = "PICOLM_" + long_name;
+    for (char& c : name)
+        c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    return name;
+}
+
+// Options that stand for the same thing: one on the command line silences both variables.
+bool given(const CLI::App& app, const std::string& long_name) {
+    static constexpr const char* kRivals[][2] = {{"prompt", "file"}, {"verbose", "quiet"}};
+    if (app.count("--" + long_name) > 0) return true;
+    for (const auto& [a, b] : kRivals) {
+        if (long_name == a) return app.count(std::string("--") + b) > 0;
+        if (long_name == b) return app.count(std::string("--") + a) > 0;
+    }
+    return false;
+}
+
+// CLI11 can do this too, but not say which variable is wrong.
+void apply_environment(CLI::App& app) {
+    for (CLI::Option* option : app.get_options()) {
+        if (option->get_lnames().empty()) continue;
+        const std::string& name = option->get_lnames().front();
+        if (name == "help" || name == "version" || given(app, name)) continue;
+        const std::string variable = variable_of(name);
+        const char* value = std::getenv(variable.c_str());
+        if (value == nullptr || *value == '\0') continue;
+        try {
+            option->add_result(value);
+            option->run_callback();
+        } catch (const CLI::ParseError& e) {
+            throw CLI::ValidationError("in the environment, " + variable, e.what());
+        }
+    }
+}
+
+std::string footer() {
+    return std::string(
+               "Commands: picolm run MODEL.gguf [options] is the same as without \"run\";\n"
+               "picolm inspect MODEL.gguf shows what a model file holds. A file of that name in\n"
+               "the current folder is taken for the model.\n\n"
+               "Every option --long-name can be set as PICOLM_LONG_NAME in the environment; the\n"
+               "command line wins. PICOLM_ISA names the instruction-set level to use.\n\n"
+               "The answer goes to standard output as it is, followed by one line feed (nothing\n"
+               "at all for -n 0); everything else goes to standard error. A text that spells a\n"
+               "control token, such as </s>, is that token.\n\n"
+               "Ctrl-C ends the answer, prints the statistics and waits until the prompt is\n"
+               "saved; a second one ends the program at once.\n\n") +
+           kExitCodeHelp;
+}
+
+std::string version_text() {
+    return std::string("picolm ") + PICOLM_VERSION + '\n';
+}
+
+// Parses what stands behind the command; the text of --help or --version, if that was asked for.
+std::optional<ShowText> parse(CLI::App& app, int argc, const char* const* argv, int skip) {
+    std::vector<std::string> args(argv + 1 + skip, argv + argc);
+    std::reverse(args.begin(), args.end());  // CLI11 takes them from the back
+    app.footer(footer());
+    app.set_version_flag("--version", version_text());
+    try {
+        app.parse(args);
+    } catch (const CLI::CallForHelp&) {
+        return ShowText{app.help()};
+    } catch (const CLI::CallForVersion&) {
+        return ShowText{version_text()};
+    }
+    apply_environment(app);
+    return std::nullopt;
+}
+
+Result<Command> parse_run(int argc, const char* const* argv, int skip) {
+    RunOptions o;
+    CLI::App app("Answers a prompt with a language model, and never computes a prompt twice.",
+                 "picolm");
+    add_model(app, o.model);
+    add_prompt_options(app, o);
+    add_generation_options(app, o);
+    bool json = false, verbose = false, quiet = false;
+    add_sampling_options(app, o, json);
+    add_cache_options(app, o);
+    app.add_flag("--verbose", verbose, "say more on standard error");
+    app.add_flag("--quiet", quiet, "say nothing on standard error but warnings and errors");
+    if (std::optional<ShowText> text = parse(app, argc, argv, skip)) return Command(*text);
+
+    if (json)
+        return Error{ErrorKind::invalid,
+                     "--json is not built yet: answers held to JSON come with a later version"};
+    if (o.prompt && o.prompt_file)
+        return Error{ErrorKind::invalid,
+                     "-p/--prompt and -f/--file: only one of them can be given"};
+    if (verbose && quiet)
+        return Error{ErrorKind::invalid, "--verbose and --quiet: only one of them can be given"};
+    if (verbose) o.verbosity = Verbosity::verbose;
+    if (quiet) o.verbosity = Verbosity::quiet;
+    o.stop = app["--stop"]->results();
+    if (std::count(o.stop.begin(), o.stop.end(), "") > 0)
+        return Error{ErrorKind::invalid, "--stop: needs a text that is not empty"};
+    return Command(std::move(o));
+}
+
+Result<Command> parse_inspect(int argc, const char* const* argv, int skip) {
+    InspectOptions o;
+    CLI::App app("Shows what a model file holds, what it needs and whether it can be run here.",
+                 "picolm inspect");
+    add_model(app, o.model);
+    add_integer(app, "-c,--ctx", o.n_ctx, 0, kMaxContext,
+                "plan the memory for this many positions (0: the model's context)");
+    if (std::optional<ShowText> text = parse(app, argc, argv, skip)) return Command(*text);
+    return Command(std::move(o));
+}
+
+bool is_file(const char* path) {
+    struct stat info;
+    return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
+}
+
+}  // namespace
+
+Result<Command> parse_command_line(int argc, const char* const* argv) {
+    const std::string_view first = argc > 1 && !is_file(argv[1]) ? argv[1] : "";
+    try {
+        if (first == "inspect") return parse_inspect(argc, argv, 1);
+        return parse_run(argc, argv, first == "run" ? 1 : 0);
+    } catch (const CLI::Error& e) {
+        return Error{ErrorKind::invalid, e.what()};
+    }
+}
+
+}  // namespace picolm::app

@@ -1,0 +1,82 @@
+#include "app/prompt.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/format.h"
+
+namespace picolm::app {
+namespace {
+
+// Several times what the longest context can hold.
+constexpr size_t kMaxPromptBytes = size_t{64} << 20;
+
+Error cannot_read(const std::string& what, int error) {
+    return {ErrorKind::io,
+            format("cannot read the prompt from %s: %s", what.c_str(), std::strerror(error))};
+}
+
+Result<std::string> read_descriptor(int fd, const std::string& what) {
+    std::string text;
+    size_t size = 0;
+    for (;;) {
+        if (size == text.size()) text.resize(std::max<size_t>(4096, 2 * size));
+        const ssize_t n = read(fd, text.data() + size, text.size() - size);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return cannot_read(what, errno);
+        if (n == 0) break;
+        size += static_cast<size_t>(n);
+        if (size > kMaxPromptBytes)
+            return Error{ErrorKind::invalid,
+                         format("the prompt from %s is longer than %s: no context holds that",
+                                what.c_str(), format_bytes(kMaxPromptBytes).c_str())};
+    }
+    text.resize(size);
+    return text;
+}
+
+Result<std::string> read_file(const std::string& path) {
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return cannot_read(path, errno);
+    Result<std::string> text = read_descriptor(fd, path);
+    close(fd);
+    return text;
+}
+
+Result<std::string> read_source(const RunOptions& options) {
+    if (options.prompt) return *options.prompt;
+    if (options.prompt_file && *options.prompt_file != "-") return read_file(*options.prompt_file);
+    if (!options.prompt_file && isatty(STDIN_FILENO))
+        return Error{ErrorKind::invalid,
+                     "there is no prompt: give one with -p TEXT, -f FILE or on standard input"};
+    return read_descriptor(STDIN_FILENO, "standard input");
+}
+
+}  // namespace
+
+Result<std::string> read_prompt(const RunOptions& options) {
+    TRY(std::string text, read_source(options));
+    if (text.empty())
+        return Error{ErrorKind::invalid,
+                     "the prompt is empty: give one with -p TEXT, -f FILE or on standard input"};
+    return text;
+}
+
+Result<std::vector<TokenId>> encode_prompt(const Tokenizer& tokenizer, const std::string& prompt,
+                                           bool no_bos, Console& console) {
+    TRY(std::vector<TokenId> tokens,
+        tokenizer.encode(prompt, {.add_special = !no_bos, .parse_special = true}));
+    const bool two = !no_bos && tokenizer.add_bos() && tokens.size() >= 2 &&
+                     tokens[0] == *tokenizer.bos() && tokens[1] == tokens[0];
+    if (two) {
+        console.warning(format("the prompt begins with %s itself, so none was put in front of it",
+                               std::string(tokenizer.token_text(tokens[0])).c_str()));
+        tokens.erase(tokens.begin());
+    }
+    return tokens;
+}
+
+}  // namespace picolm::app

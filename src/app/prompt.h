@@ -1,0 +1,21 @@
+// Where the prompt comes from, and its tokens. Its bytes are never changed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/console.h"
+#include "app/options.h"
+#include "text/tokenizer.h"
+
+namespace picolm::app {
+
+// From -p, from -f, or from standard input. invalid: none of them, or no byte in it.
+Result<std::string> read_prompt(const RunOptions& options);
+
+// With the special tokens that the model asks for, and one beginning-of-text token where the prompt
+// brings its own.
+Result<std::vector<TokenId>> encode_prompt(const Tokenizer& tokenizer, const std::string& prompt,
+                                           bool no_bos, Console& console);
+
+}  // namespace picolm::app
