@@ -82,7 +82,9 @@ size_t carve(const Model& model, uint32_t n_threads, uint32_t max_chunk, uint8_t
     const ActKinds kinds = all_kinds(model.weights);
     const uint32_t widest = std::max({s.n_embd, s.n_ff, s.n_head * s.n_embd_head_v});
     const size_t blocks = act_blocks(widest);
-    const size_t act_bytes = size_t{units(max_chunk, kTileTokens)} * blocks * sizeof(ActTile);
+    // Rows or tiles, whichever is larger: levels without large-batch kernels keep rows.
+    const size_t act_bytes = blocks * std::max(max_chunk * sizeof(ActBlock),
+                                               units(max_chunk, kTileTokens) * sizeof(ActTile));
     Arena arena(base);
     b.x = arena.take<float>(size_t{max_chunk} * s.n_embd);
     const size_t before = arena.used();
