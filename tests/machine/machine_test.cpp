@@ -90,7 +90,19 @@ TEST(CpuFactsTest, ExactlyEightyPercentIsFast) {
     EXPECT_EQ(read_cpu_facts(tree.root(), first_cpus(3)).n_fast_cores, 2u);
 }
 
+TEST(CpuFactsTest, ACoreIsAsFastAsItsFastestSibling) {
+    Tree tree;
+    tree.put_cpu(0, "0,2", kFrequency, 5'000'000);
+    tree.put_cpu(1, "1", kFrequency, 5'000'000);
+    tree.put_cpu(2, "0,2", kFrequency, 3'000'000);
+    EXPECT_EQ(read_cpu_facts(tree.root(), first_cpus(3)).n_fast_cores, 2u);
+}
+
 TEST(CpuFactsTest, SpeedsKnownForSomeOnlyAreIgnored) {
+    Tree zero;
+    zero.put_cpu(0, "0", kCapacity, 1024);
+    zero.put_cpu(1, "1", kCapacity, 0);
+    EXPECT_EQ(read_cpu_facts(zero.root(), first_cpus(2)).n_fast_cores, 2u);
     Tree tree;
     tree.put_cpu(0, "0", kCapacity, 1024);
     tree.put_cpu(1, "1", "", 0);
@@ -149,6 +161,7 @@ TEST(CgroupTest, ContainerSeesThePathOfTheHost) {
              "35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n");
     tree.put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "268435456\n");
     tree.put("/sys/fs/cgroup/memory/inner/memory.limit_in_bytes", "134217728\n");
+    tree.put("/sys/fs/cgroup/memory/d/inner/memory.limit_in_bytes", "1000\n");
     for (const auto& [path, limit] : std::vector<std::pair<std::string, uint64_t>>{
              {"/docker/abc", 268435456},
              {"/docker/abc/inner", 134217728},
@@ -157,6 +170,15 @@ TEST(CgroupTest, ContainerSeesThePathOfTheHost) {
         tree.put("/proc/self/cgroup", "4:memory:" + path + "\n");
         EXPECT_EQ(read_memory_facts(tree.root()).limit, limit) << path;
     }
+}
+
+TEST(CgroupTest, PathAboveTheNamespaceStaysBelowTheMount) {
+    Tree tree;
+    tree.put("/proc/self/mountinfo", kMountV2);
+    tree.put("/proc/self/cgroup", "0::/../other\n");
+    tree.put("/sys/fs/cgroup/memory.max", "2000\n");
+    tree.put("/sys/fs/other/memory.max", "1000\n");
+    EXPECT_EQ(read_memory_facts(tree.root()).limit, 2000u);
 }
 
 TEST(MemoryFactsTest, Meminfo) {
