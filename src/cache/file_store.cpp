@@ -42,7 +42,9 @@ void note_damage(const RecordLog& log, const std::string& path, Match& match) {
                            path.c_str(), static_cast<unsigned long long>(log.damaged_bytes)));
     }
     if (log.file_size > log.valid_end) {
-        warn(match, path + ": the last record is incomplete and is ignored");
+        warn(match, path +
+                        ": the last record is incomplete (a save was interrupted, or is going on) "
+                        "and is ignored");
     }
 }
 
