@@ -7,6 +7,10 @@
 #include "base/format.h"
 #include "kernels/levels.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace picolm {
 namespace {
 
@@ -22,9 +26,11 @@ bool always() {
 }
 
 #if defined(__x86_64__)
-// The builtin asks cpuid and, for AVX state, xgetbv.
+// The builtin asks cpuid and, for AVX state, xgetbv. clang 14's does not know F16C.
 bool has_avx2() {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    const bool f16c = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+    return f16c && __builtin_cpu_supports("avx2");
 }
 #endif
 
