@@ -25,8 +25,11 @@ void SpecialTokens::add_owned(std::string text, TokenId id, Options options) {
 }
 
 void SpecialTokens::finish() {
+    // Of equal texts the first stays: one that is always matched, then the lower id.
     std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
-        return a.text != b.text ? a.text < b.text : a.id < b.id;
+        if (a.text != b.text) return a.text < b.text;
+        if (a.options.always != b.options.always) return a.options.always;
+        return a.id < b.id;
     });
     const auto same = [](const Entry& a, const Entry& b) { return a.text == b.text; };
     entries_.erase(std::unique(entries_.begin(), entries_.end(), same), entries_.end());

@@ -264,7 +264,7 @@ Status SpmTokenizer::add_token(TokenId id) {
         return Error{ErrorKind::corrupt, format("the score of token %u is not a number", id)};
     }
     TokenKind kind = static_cast<TokenKind>(type);
-    const EndMark mark = find_end_mark(text);
+    const EndMark mark = kind == TokenKind::byte ? EndMark::none : find_end_mark(text);
     if (mark == EndMark::always && kind != TokenKind::control) {
         kind = TokenKind::control;
         forced_control_.push_back(id);

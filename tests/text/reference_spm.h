@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <string>
 #include <string_view>
@@ -15,7 +16,8 @@ namespace picolm::testing {
 
 class ReferenceSpm {
   public:
-    // Only valid for vocabularies with all byte tokens and no end marks but "</s>".
+    // REQUIRES: a vocabulary that SpmTokenizer takes, with all byte tokens, and without texts of
+    // text/end_marks.h that are typed wrongly.
     explicit ReferenceSpm(const SmallVocab& vocab) : vocab_(vocab) {
         for (TokenId id = 0; id < vocab.tokens.size(); ++id) {
             const std::string& text = vocab.tokens[id];
@@ -31,7 +33,9 @@ class ReferenceSpm {
                     specials_.push_back({replaced(text, "▁", " "), id});
                     break;
                 case TokenKind::unused:
+                    break;
                 case TokenKind::byte:
+                    bytes_[std::stoul(text.substr(3, 2), nullptr, 16)] = id;
                     break;
             }
         }
@@ -137,7 +141,7 @@ class ReferenceSpm {
                 continue;
             }
             for (const char c : symbol == "▁" ? " " : symbol) {
-                ids.push_back(vocab_[format("<0x%02X>", static_cast<uint8_t>(c))]);
+                ids.push_back(bytes_[static_cast<uint8_t>(c)]);
             }
         }
     }
@@ -145,6 +149,7 @@ class ReferenceSpm {
     const SmallVocab& vocab_;
     std::map<std::string, TokenId> normal_;
     std::vector<Special> specials_;
+    TokenId bytes_[256] = {};
 };
 
 }  // namespace picolm::testing

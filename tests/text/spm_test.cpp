@@ -169,6 +169,16 @@ TEST(SpmTest, LongestSpecialTokenWinsWhereverItStands) {
     EXPECT_EQ(spm.spelled("xabcd", kPlain), "▁ <0x78> a <0x62> cd");
 }
 
+TEST(SpmTest, OfEqualSpecialTokensTheOneThatIsAlwaysMatchedCounts) {
+    SmallVocab vocab = SmallVocab::standard();
+    vocab.add("tt", 0, TokenKind::control);
+    const TokenId user = vocab.add("tt", 0, TokenKind::user_defined);
+    vocab.add("tt", 0, TokenKind::user_defined);
+    const Loaded spm(std::move(vocab));
+    EXPECT_EQ(spm.encode("tt", kPlain), (Ids{user}));
+    EXPECT_EQ(spm.encode("tt", kParsed), (Ids{user}));
+}
+
 TEST(SpmTest, Phi3DropsWhiteSpaceBehindSpecialTokens) {
     SmallVocab vocab = SmallVocab::standard();
     vocab.add("<|user|>", 0, TokenKind::control);
