@@ -17,10 +17,13 @@ namespace {
 using Vec = __m256i;
 using VecF = __m256;
 
-Vec load(const void* p) {
+// Inner loops keep their operands in registers only when they are part of their caller.
+#define PICOLM_INLINE [[gnu::always_inline]] inline
+
+PICOLM_INLINE Vec load(const void* p) {
     return _mm256_loadu_si256(static_cast<const Vec*>(p));
 }
-__m128i load128(const void* p) {
+PICOLM_INLINE __m128i load128(const void* p) {
     return _mm_loadu_si128(static_cast<const __m128i*>(p));
 }
 VecF to_float(Vec v) {
@@ -59,29 +62,29 @@ VecF halves_to_float(const uint16_t h[8]) {
 
 constexpr uint8_t k_low4 = 15;
 
-Vec low_nibbles(Vec v) {
+PICOLM_INLINE Vec low_nibbles(Vec v) {
     return _mm256_and_si256(v, _mm256_set1_epi8(k_low4));
 }
-Vec high_nibbles(Vec v) {
+PICOLM_INLINE Vec high_nibbles(Vec v) {
     return low_nibbles(_mm256_srli_epi16(v, 4));
 }
 template <int kShift>
-Vec bits2(Vec v) {
+PICOLM_INLINE Vec bits2(Vec v) {
     return _mm256_and_si256(_mm256_srli_epi16(v, kShift), _mm256_set1_epi8(3));
 }
 // Bit kBit of each byte, moved to bit kTo.
 template <int kBit, int kTo>
-Vec move_bit(Vec v) {
+PICOLM_INLINE Vec move_bit(Vec v) {
     const Vec moved = kBit > kTo ? _mm256_srli_epi16(v, kBit > kTo ? kBit - kTo : 0)
                                  : _mm256_slli_epi16(v, kTo > kBit ? kTo - kBit : 0);
     return _mm256_and_si256(moved, _mm256_set1_epi8(1 << kTo));
 }
 // Nibbles of 16 bytes: elements 0..15 low, 16..31 high.
-Vec nibbles_of_16(const uint8_t* qs) {
+PICOLM_INLINE Vec nibbles_of_16(const uint8_t* qs) {
     const __m128i b = load128(qs);
     return low_nibbles(_mm256_set_m128i(_mm_srli_epi16(b, 4), b));
 }
-Vec iq4_levels(Vec nibbles) {
+PICOLM_INLINE Vec iq4_levels(Vec nibbles) {
     const __m128i levels = load128(kIq4Levels);
     return _mm256_shuffle_epi8(_mm256_set_m128i(levels, levels), nibbles);
 }
@@ -90,14 +93,14 @@ struct Q4K {
     using Block = BlockQ4_K;
     static constexpr int kSub = 32, kOffsetBits = -1, kChain = 8;
     static constexpr bool kSigned = false, kHasMin = true;
-    static void unpack(const Block& b, Vec q[8]) {
+    PICOLM_INLINE static void unpack(const Block& b, Vec q[8]) {
         for (int k = 0; k < 4; ++k) {
             const Vec v = load(b.qs + 32 * k);
             q[2 * k] = low_nibbles(v);
             q[2 * k + 1] = high_nibbles(v);
         }
     }
-    static void scales(const Block& b, int16_t* scale, int16_t* min) {
+    PICOLM_INLINE static void scales(const Block& b, int16_t* scale, int16_t* min) {
         uint8_t s[16];
         unpack_q4_k_scales(b.scales, s, s + 8);
         const Vec both = _mm256_cvtepu8_epi16(load128(s));
@@ -110,7 +113,7 @@ struct Q5K {
     using Block = BlockQ5_K;
     static constexpr int kSub = 32, kOffsetBits = -1, kChain = 4;
     static constexpr bool kSigned = false, kHasMin = true;
-    static void unpack(const Block& b, Vec q[8]) {
+    PICOLM_INLINE static void unpack(const Block& b, Vec q[8]) {
         const Vec h = load(b.qh);
         const Vec high[8] = {move_bit<0, 4>(h), move_bit<1, 4>(h), move_bit<2, 4>(h),
                              move_bit<3, 4>(h), move_bit<4, 4>(h), move_bit<5, 4>(h),
@@ -121,7 +124,7 @@ struct Q5K {
             q[2 * k + 1] = _mm256_or_si256(high_nibbles(v), high[2 * k + 1]);
         }
     }
-    static void scales(const Block& b, int16_t* scale, int16_t* min) {
+    PICOLM_INLINE static void scales(const Block& b, int16_t* scale, int16_t* min) {
         uint8_t s[16];
         unpack_q4_k_scales(b.scales, s, s + 8);
         const Vec both = _mm256_cvtepu8_epi16(load128(s));
@@ -134,7 +137,7 @@ struct Q6K {
     using Block = BlockQ6_K;
     static constexpr int kSub = 16, kOffsetBits = 5, kChain = 2;
     static constexpr bool kSigned = false, kHasMin = false;
-    static void unpack(const Block& b, Vec q[8]) {
+    PICOLM_INLINE static void unpack(const Block& b, Vec q[8]) {
         for (int half = 0; half < 2; ++half) {
             const Vec l0 = load(b.ql + 64 * half), l1 = load(b.ql + 64 * half + 32);
             const Vec h = load(b.qh + 32 * half);
@@ -144,7 +147,7 @@ struct Q6K {
             q[4 * half + 3] = _mm256_or_si256(high_nibbles(l1), _mm256_slli_epi16(bits2<6>(h), 4));
         }
     }
-    static void scales(const Block& b, int16_t* scale, int16_t*) {
+    PICOLM_INLINE static void scales(const Block& b, int16_t* scale, int16_t*) {
         _mm256_storeu_si256(reinterpret_cast<Vec*>(scale), _mm256_cvtepi8_epi16(load128(b.scales)));
     }
 };
@@ -153,7 +156,7 @@ struct Q3K {
     using Block = BlockQ3_K;
     static constexpr int kSub = 16, kOffsetBits = 2, kChain = 4;
     static constexpr bool kSigned = false, kHasMin = false;
-    static void unpack(const Block& b, Vec q[8]) {
+    PICOLM_INLINE static void unpack(const Block& b, Vec q[8]) {
         const Vec h = load(b.hmask);
         const Vec high[8] = {move_bit<0, 2>(h), move_bit<1, 2>(h), move_bit<2, 2>(h),
                              move_bit<3, 2>(h), move_bit<4, 2>(h), move_bit<5, 2>(h),
@@ -166,7 +169,7 @@ struct Q3K {
             q[4 * half + 3] = _mm256_or_si256(bits2<6>(v), high[4 * half + 3]);
         }
     }
-    static void scales(const Block& b, int16_t* scale, int16_t*) {
+    PICOLM_INLINE static void scales(const Block& b, int16_t* scale, int16_t*) {
         int8_t s[16];
         unpack_q3_k_scales(b.scales, s);
         _mm256_storeu_si256(reinterpret_cast<Vec*>(scale), _mm256_cvtepi8_epi16(load128(s)));
@@ -177,7 +180,7 @@ struct Q2K {
     using Block = BlockQ2_K;
     static constexpr int kSub = 16, kOffsetBits = -1, kChain = 4;
     static constexpr bool kSigned = false, kHasMin = true;
-    static void unpack(const Block& b, Vec q[8]) {
+    PICOLM_INLINE static void unpack(const Block& b, Vec q[8]) {
         for (int half = 0; half < 2; ++half) {
             const Vec v = load(b.qs + 32 * half);
             q[4 * half] = bits2<0>(v);
@@ -186,7 +189,7 @@ struct Q2K {
             q[4 * half + 3] = bits2<6>(v);
         }
     }
-    static void scales(const Block& b, int16_t* scale, int16_t* min) {
+    PICOLM_INLINE static void scales(const Block& b, int16_t* scale, int16_t* min) {
         const Vec s = _mm256_cvtepu8_epi16(load128(b.scales));
         _mm256_storeu_si256(reinterpret_cast<Vec*>(scale),
                             _mm256_and_si256(s, _mm256_set1_epi16(15)));
@@ -198,10 +201,10 @@ struct IQ4XS {
     using Block = BlockIQ4_XS;
     static constexpr int kSub = 32, kOffsetBits = -1, kChain = 1;
     static constexpr bool kSigned = true, kHasMin = false;
-    static void unpack(const Block& b, Vec q[8]) {
+    PICOLM_INLINE static void unpack(const Block& b, Vec q[8]) {
         for (int s = 0; s < 8; ++s) q[s] = iq4_levels(nibbles_of_16(b.qs + 16 * s));
     }
-    static void scales(const Block& b, int16_t* scale, int16_t*) {
+    PICOLM_INLINE static void scales(const Block& b, int16_t* scale, int16_t*) {
         int8_t s[8];
         unpack_iq4_xs_scales(b.scales_h, b.scales_l, s);
         for (int i = 0; i < 8; ++i) scale[i] = s[i];
@@ -209,7 +212,7 @@ struct IQ4XS {
 };
 
 template <bool kSigned>
-Vec multiply(Vec q, Vec a) {
+PICOLM_INLINE Vec multiply(Vec q, Vec a) {
     if (kSigned) return _mm256_maddubs_epi16(_mm256_abs_epi8(q), _mm256_sign_epi8(a, q));
     return _mm256_maddubs_epi16(q, a);
 }
@@ -217,7 +220,7 @@ Vec multiply(Vec q, Vec a) {
 // ---- small batch, 256-blocks: eight rows are the lanes of the float steps
 
 template <class Format>
-Vec scale_pair(const int16_t* scale, int j) {
+PICOLM_INLINE Vec scale_pair(const int16_t* scale, int j) {
     if (Format::kSub == 32) return _mm256_set1_epi16(scale[j]);
     return _mm256_set_m128i(_mm_set1_epi16(scale[2 * j + 1]), _mm_set1_epi16(scale[2 * j]));
 }
@@ -229,13 +232,13 @@ struct RowBlock {
     int16_t scales[16];
     int16_t mins[16];
 
-    explicit RowBlock(const typename Format::Block& b) {
+    PICOLM_INLINE explicit RowBlock(const typename Format::Block& b) {
         Format::unpack(b, q);
         Format::scales(b, scales, mins);
         for (int j = 0; j < 8; ++j) scale[j] = scale_pair<Format>(scales, j);
     }
     // Lanes that add up to S.
-    Vec dot(const ActBlock& x) const {
+    PICOLM_INLINE Vec dot(const ActBlock& x) const {
         Vec sum = _mm256_setzero_si256();
         if (Format::kOffsetBits > 0) {
             const Vec sums = _mm256_madd_epi16(load(scales), load(x.sums16));
@@ -249,7 +252,7 @@ struct RowBlock {
         return sum;
     }
     // Lanes that add up to M.
-    Vec min_dot(const ActBlock& x) const {
+    PICOLM_INLINE Vec min_dot(const ActBlock& x) const {
         if (Format::kSub == 16) return _mm256_madd_epi16(load(mins), load(x.sums16));
         return _mm256_zextsi128_si256(_mm_madd_epi16(load128(mins), load128(x.sums32)));
     }
@@ -346,15 +349,15 @@ struct Q4_0 {
     using Block = BlockQ4_0;
     static constexpr int kOffset = 8, kChain = 8;
     static constexpr bool kSigned = false, kHasMin = false;
-    static Vec unpack(const Block& b) { return nibbles_of_16(b.qs); }
+    PICOLM_INLINE static Vec unpack(const Block& b) { return nibbles_of_16(b.qs); }
 };
 struct Q4_1 {
     using Block = BlockQ4_1;
     static constexpr int kOffset = 0, kChain = 8;
     static constexpr bool kSigned = false, kHasMin = true;
-    static Vec unpack(const Block& b) { return nibbles_of_16(b.qs); }
+    PICOLM_INLINE static Vec unpack(const Block& b) { return nibbles_of_16(b.qs); }
 };
-Vec fifth_bits(const uint8_t* qh) {
+PICOLM_INLINE Vec fifth_bits(const uint8_t* qh) {
     int32_t bits;
     std::memcpy(&bits, qh, sizeof bits);
     const Vec spread = _mm256_shuffle_epi8(
@@ -368,7 +371,7 @@ struct Q5_0 {
     using Block = BlockQ5_0;
     static constexpr int kOffset = 16, kChain = 4;
     static constexpr bool kSigned = false, kHasMin = false;
-    static Vec unpack(const Block& b) {
+    PICOLM_INLINE static Vec unpack(const Block& b) {
         return _mm256_or_si256(nibbles_of_16(b.qs), fifth_bits(b.qh));
     }
 };
@@ -376,7 +379,7 @@ struct Q5_1 {
     using Block = BlockQ5_1;
     static constexpr int kOffset = 0, kChain = 4;
     static constexpr bool kSigned = false, kHasMin = true;
-    static Vec unpack(const Block& b) {
+    PICOLM_INLINE static Vec unpack(const Block& b) {
         return _mm256_or_si256(nibbles_of_16(b.qs), fifth_bits(b.qh));
     }
 };
@@ -384,13 +387,13 @@ struct Q8_0 {
     using Block = BlockQ8_0;
     static constexpr int kOffset = 0, kChain = 1;
     static constexpr bool kSigned = true, kHasMin = false;
-    static Vec unpack(const Block& b) { return load(b.qs); }
+    PICOLM_INLINE static Vec unpack(const Block& b) { return load(b.qs); }
 };
 struct IQ4NL {
     using Block = BlockIQ4_NL;
     static constexpr int kOffset = 0, kChain = 1;
     static constexpr bool kSigned = true, kHasMin = false;
-    static Vec unpack(const Block& b) { return iq4_levels(nibbles_of_16(b.qs)); }
+    PICOLM_INLINE static Vec unpack(const Block& b) { return iq4_levels(nibbles_of_16(b.qs)); }
 };
 
 template <class Format>
@@ -484,70 +487,91 @@ struct Panel {
     float m[kRows][8];
 };
 
-Vec broadcast4(const void* p) {
+PICOLM_INLINE Vec broadcast4(const void* p) {
     int32_t bits;
     std::memcpy(&bits, p, sizeof bits);
     return _mm256_set1_epi32(bits);
 }
 
-// Products of kSub weights of kR rows with 8 tokens, each row's sum times its scale added to sum[].
-template <int kSub, int kChain, bool kSigned, int kR>
-void sub_block(const uint8_t* const q[kR], const int8_t (*x)[kTileTokens][4], const Vec scale[kR],
-               Vec sum[kR]) {
+// Products of kSub weights of kR rows with kT tiles of 8 tokens, each row's sum times its scale
+// added to sum[row][tile].
+template <int kSub, int kChain, bool kSigned, int kR, int kT>
+PICOLM_INLINE void sub_block(const uint8_t* const q[kR],
+                             const int8_t (*const x[kT])[kTileTokens][4],
+                             const int16_t* const scale[kR], Vec sum[kR][kT]) {
     constexpr int kGroups = kSub / 4;
+#pragma GCC unroll 8
     for (int g0 = 0; g0 < kGroups; g0 += kChain) {
-        Vec acc[kR];
+        Vec acc[kR][kT];
+#pragma GCC unroll 8
         for (int g = g0; g < g0 + kChain; ++g) {
-            const Vec in = load(x[g]);
+            Vec in[kT];
+            for (int t = 0; t < kT; ++t) in[t] = load(x[t][g]);
+#pragma GCC unroll 4
             for (int r = 0; r < kR; ++r) {
-                const Vec product = multiply<kSigned>(broadcast4(q[r] + 4 * g), in);
-                acc[r] = g == g0 ? product : _mm256_add_epi16(acc[r], product);
+                const Vec w = broadcast4(q[r] + 4 * g);
+#pragma GCC unroll 2
+                for (int t = 0; t < kT; ++t) {
+                    const Vec product = multiply<kSigned>(w, in[t]);
+                    acc[r][t] = g == g0 ? product : _mm256_add_epi16(acc[r][t], product);
+                }
             }
         }
-        for (int r = 0; r < kR; ++r)
-            sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(acc[r], scale[r]));
+#pragma GCC unroll 4
+        for (int r = 0; r < kR; ++r) {
+            const Vec factor = scale ? _mm256_set1_epi16(*scale[r]) : _mm256_set1_epi16(1);
+#pragma GCC unroll 2
+            for (int t = 0; t < kT; ++t)
+                sum[r][t] = _mm256_add_epi32(sum[r][t], _mm256_madd_epi16(acc[r][t], factor));
+        }
     }
 }
 
 template <int kPairs>
-Vec pair_sums(const int16_t (*sums)[kTileTokens][2], const int16_t* factors) {
+PICOLM_INLINE Vec pair_sums(const int16_t (*sums)[kTileTokens][2], const int16_t* factors) {
     Vec sum = _mm256_setzero_si256();
     for (int g = 0; g < kPairs; ++g)
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(load(sums[g]), broadcast4(factors + 2 * g)));
     return sum;
 }
 
-// One block of kR rows against one tile: acc[r] += da * (d * S - dmin * M).
-template <class Format, int kR, uint32_t kRows>
-void tile_q256(const Panel<kRows>& panel, uint32_t row, const ActTile& x, VecF* acc) {
-    Vec sum[kR];
-    for (uint32_t r = 0; r < kR; ++r) {
-        sum[r] = _mm256_setzero_si256();
-        if (Format::kOffsetBits > 0)
-            sum[r] = _mm256_sub_epi32(
-                sum[r], _mm256_slli_epi32(pair_sums<8>(x.sums16, panel.scale[row + r]),
-                                          Format::kOffsetBits > 0 ? Format::kOffsetBits : 0));
-    }
+// One block of kR rows against kT tiles: acc[t][r] += da * (d * S - dmin * M).
+template <class Format, int kR, int kT, uint32_t kRows>
+PICOLM_INLINE void tile_q256(const Panel<kRows>& panel, uint32_t row, const ActTile* const x[kT],
+                             VecF* const acc[kT]) {
+    Vec sum[kR][kT];
+    for (uint32_t r = 0; r < kR; ++r)
+        for (int t = 0; t < kT; ++t) {
+            sum[r][t] = _mm256_setzero_si256();
+            if (Format::kOffsetBits > 0)
+                sum[r][t] = _mm256_sub_epi32(
+                    sum[r][t],
+                    _mm256_slli_epi32(pair_sums<8>(x[t]->sums16, panel.scale[row + r]),
+                                      Format::kOffsetBits > 0 ? Format::kOffsetBits : 0));
+        }
     for (int s = 0; s < kQK / Format::kSub; ++s) {
         const uint8_t* q[kR];
-        Vec scale[kR];
+        const int16_t* scale[kR];
+        const int8_t(*in[kT])[kTileTokens][4];
         for (uint32_t r = 0; r < kR; ++r) {
             q[r] = panel.q[row + r] + s * Format::kSub;
-            scale[r] = _mm256_set1_epi16(panel.scale[row + r][s]);
+            scale[r] = &panel.scale[row + r][s];
         }
-        sub_block<Format::kSub, Format::kChain, Format::kSigned, kR>(q, x.q + s * Format::kSub / 4,
-                                                                     scale, sum);
+        for (int t = 0; t < kT; ++t) in[t] = x[t]->q + s * Format::kSub / 4;
+        sub_block<Format::kSub, Format::kChain, Format::kSigned, kR, kT>(q, in, scale, sum);
     }
-    for (uint32_t r = 0; r < kR; ++r) {
-        VecF term = _mm256_mul_ps(_mm256_set1_ps(panel.d[row + r][0]), to_float(sum[r]));
-        if (Format::kHasMin) {
-            const Vec mins = Format::kSub == 16 ? pair_sums<8>(x.sums16, panel.min[row + r])
-                                                : pair_sums<4>(x.sums32, panel.min[row + r]);
-            term = _mm256_sub_ps(
-                term, _mm256_mul_ps(_mm256_set1_ps(panel.m[row + r][0]), to_float(mins)));
+    for (uint32_t r = 0; r < kR; ++r)
+        for (int t = 0; t < kT; ++t) {
+            VecF term = _mm256_mul_ps(_mm256_set1_ps(panel.d[row + r][0]), to_float(sum[r][t]));
+            if (Format::kHasMin) {
+                const Vec mins = Format::kSub == 16
+                                     ? pair_sums<8>(x[t]->sums16, panel.min[row + r])
+                                     : pair_sums<4>(x[t]->sums32, panel.min[row + r]);
+                term = _mm256_sub_ps(
+                    term, _mm256_mul_ps(_mm256_set1_ps(panel.m[row + r][0]), to_float(mins)));
+            }
+            acc[t][r] = _mm256_add_ps(acc[t][r], _mm256_mul_ps(_mm256_load_ps(x[t]->d[0]), term));
         }
-        acc[r] = _mm256_add_ps(acc[r], _mm256_mul_ps(_mm256_load_ps(x.d[0]), term));
-    }
 }
 
 template <class Format, uint32_t kRows>
@@ -597,10 +621,20 @@ void large_q256(const MatArgs& a, const ActTile* x, uint8_t* scratch) {
                     _mm_prefetch(reinterpret_cast<const char*>(block + 1) + 128, _MM_HINT_T0);
                     unpack_q256<Format, kRows>(work.panel, r, *block);
                 }
-                for (uint32_t t = 0; t < n; ++t)
-                    for (uint32_t r = 0; r < padded; r += kR)
-                        tile_q256<Format, kR, kRows>(work.panel, r, x[(t0 + t) * n_blocks + b],
-                                                     work.acc[t] + r);
+                const ActTile* in = x + t0 * n_blocks + b;
+                uint32_t t = 0;
+                for (; t + 2 <= n; t += 2) {
+                    const ActTile* const two[] = {in + t * n_blocks, in + (t + 1) * n_blocks};
+                    for (uint32_t r = 0; r < padded; r += kR) {
+                        VecF* const acc[] = {work.acc[t] + r, work.acc[t + 1] + r};
+                        tile_q256<Format, kR, 2, kRows>(work.panel, r, two, acc);
+                    }
+                }
+                for (uint32_t r = 0; t < n && r < padded; r += kR) {
+                    const ActTile* const one[] = {in + t * n_blocks};
+                    VecF* const acc[] = {work.acc[t] + r};
+                    tile_q256<Format, kR, 1, kRows>(work.panel, r, one, acc);
+                }
             }
             for (uint32_t t = 0; t < n; ++t)
                 for (uint32_t r = 0; r < n_rows; ++r)
@@ -618,25 +652,22 @@ void unpack_q32(Panel<kRows>& panel, uint32_t r, const typename Format::Block& b
 
 // n_groups 32-blocks of kR rows against one tile; acc: [row][8 accumulators].
 template <class Format, int kR, uint32_t kRows>
-void tile_q32(const Panel<kRows>& panel, uint32_t row, const ActTile& x, uint32_t n_groups,
-              VecF (*acc)[8]) {
-    const Vec one = _mm256_set1_epi16(1);
+PICOLM_INLINE void tile_q32(const Panel<kRows>& panel, uint32_t row, const ActTile& x,
+                            uint32_t n_groups, VecF (*acc)[8]) {
     for (uint32_t g = 0; g < n_groups; ++g) {
         const uint8_t* q[kR];
-        Vec scale[kR], sum[kR];
-        const Vec act_sum = _mm256_madd_epi16(load(x.sums16[g]), one);
-        const Vec start =
-            _mm256_sub_epi32(_mm256_setzero_si256(),
-                             _mm256_mullo_epi32(act_sum, _mm256_set1_epi32(Format::kOffset)));
+        Vec sum[kR][1];
+        const Vec act_sum = _mm256_madd_epi16(load(x.sums16[g]), _mm256_set1_epi16(1));
+        const Vec offset = _mm256_mullo_epi32(act_sum, _mm256_set1_epi32(Format::kOffset));
         for (uint32_t r = 0; r < kR; ++r) {
             q[r] = panel.q[row + r] + 32 * g;
-            scale[r] = one;
-            sum[r] = start;
+            sum[r][0] = _mm256_sub_epi32(_mm256_setzero_si256(), offset);
         }
-        sub_block<32, Format::kChain, Format::kSigned, kR>(q, x.q + 8 * g, scale, sum);
+        const int8_t(*const in[])[kTileTokens][4] = {x.q + 8 * g};
+        sub_block<32, Format::kChain, Format::kSigned, kR, 1>(q, in, nullptr, sum);
         const VecF da = _mm256_load_ps(x.d[g]);
         for (uint32_t r = 0; r < kR; ++r) {
-            VecF term = _mm256_mul_ps(_mm256_set1_ps(panel.d[row + r][g]), to_float(sum[r]));
+            VecF term = _mm256_mul_ps(_mm256_set1_ps(panel.d[row + r][g]), to_float(sum[r][0]));
             if (Format::kHasMin)
                 term = _mm256_add_ps(
                     term, _mm256_mul_ps(_mm256_set1_ps(panel.m[row + r][g]), to_float(act_sum)));
