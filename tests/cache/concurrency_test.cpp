@@ -78,7 +78,7 @@ TEST_F(ConcurrencyTest, E5KilledAtRandomMoments) {
     std::mt19937 random(11);
     uint32_t torn = 0;
     uint32_t left_over = 0;
-    for (uint32_t round = 0; round < 200; ++round) {
+    for (uint32_t round = 0; round < 120; ++round) {
         const pid_t child = fork();
         ASSERT_GE(child, 0);
         if (child == 0) {
