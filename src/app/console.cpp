@@ -14,17 +14,23 @@ namespace {
 
 constexpr double kProgressSeconds = 0.1;
 
-// 0, or the errno. A signal that asks us to stop ends a write that waits for a slow reader: EINTR.
+// How long a reader that stalls may hold up a program that was asked to end.
+constexpr int kLastMilliseconds = 300;
+
+// 0, or the errno. EINTR: we were asked to end while the reader did not read.
 int write_all(int fd, std::string_view text) {
     while (!text.empty()) {
+        if (cancel_signal() != 0) {
+            pollfd wait{fd, POLLOUT, 0};
+            if (poll(&wait, 1, kLastMilliseconds) == 0) return EINTR;
+        }
         const ssize_t n = write(fd, text.data(), text.size());
         if (n >= 0) {
             text.remove_prefix(static_cast<size_t>(n));
         } else if (errno == EAGAIN) {
             pollfd wait{fd, POLLOUT, 0};
             poll(&wait, 1, -1);
-            if (cancel_signal() != 0) return EINTR;
-        } else if (errno != EINTR || cancel_signal() != 0) {
+        } else if (errno != EINTR) {
             return errno;
         }
     }

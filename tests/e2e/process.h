@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -163,6 +164,18 @@ class Pipe {
         char bytes[4096];
         const ssize_t n = read(ends_[0], bytes, sizeof bytes);
         return {bytes, n > 0 ? static_cast<size_t>(n) : 0};
+    }
+    // Waits, at most 60 seconds, until nothing more goes in for half a second.
+    bool is_full() const {
+        int held = 0;
+        for (int same = 0, i = 0; i < 600 && same < 5; ++i) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+            int now = 0;
+            ioctl(ends_[0], FIONREAD, &now);
+            same = now > 2048 && now == held ? same + 1 : 0;
+            held = now;
+        }
+        return held > 2048;
     }
     std::string read_all() const {
         std::string all;
