@@ -17,7 +17,9 @@ Result<TokenTexts> TokenTexts::parse(Bytes array, uint64_t count) {
     TokenTexts texts;
     texts.array_ = array;
     ByteReader reader(array);
-    if (count <= array.size() / sizeof(uint64_t)) texts.offsets_.reserve(count);
+    if (count <= array.size() / sizeof(uint64_t)) {
+        texts.offsets_.reserve(static_cast<size_t>(count));
+    }
     for (uint64_t i = 0; i < count && reader.ok(); ++i) {
         texts.offsets_.push_back(static_cast<uint32_t>(reader.position()));
         reader.take(reader.u64());

@@ -39,6 +39,19 @@ class ReferenceSpm {
                     break;
             }
         }
+        const auto is_beaten = [this](const Special& a) {
+            return std::any_of(specials_.begin(), specials_.end(), [&](const Special& b) {
+                if (a.text != b.text) return false;
+                const bool a_always = kind(a.id) == TokenKind::user_defined;
+                const bool b_always = kind(b.id) == TokenKind::user_defined;
+                return a_always != b_always ? b_always : b.id < a.id;
+            });
+        };
+        std::vector<Special> rest;
+        for (const Special& special : specials_) {
+            if (!is_beaten(special)) rest.push_back(special);
+        }
+        specials_ = rest;
         std::stable_sort(
             specials_.begin(), specials_.end(),
             [](const Special& a, const Special& b) { return a.text.size() > b.text.size(); });
