@@ -15,7 +15,8 @@ namespace picolm {
 namespace {
 
 Error failed(const char* what, const std::string& path) {
-    return {ErrorKind::io, format("cannot %s %s: %s", what, path.c_str(), std::strerror(errno))};
+    const ErrorKind kind = errno == ENOMEM ? ErrorKind::no_memory : ErrorKind::io;
+    return {kind, format("cannot %s %s: %s", what, path.c_str(), std::strerror(errno))};
 }
 
 }  // namespace

@@ -9,7 +9,8 @@
 
 namespace picolm {
 
-// Hash of the file's header and size and of a 4 KiB sample of every tensor; strict: of all bytes.
+// Hash of the file's header and size and of a 4 KiB sample of every tensor; of all bytes where
+// strict, or where the file is so small that this costs nothing (32 MiB).
 Key128 model_fingerprint(const GgufFile& file, bool strict);
 
 // "format=..;numerics=..;model=..;kv=..;geometry=..;rope=.."

@@ -1,6 +1,7 @@
 #include "engine/session.h"
 
 #include <algorithm>
+#include <new>
 #include <system_error>
 #include <thread>
 
@@ -49,9 +50,16 @@ struct Session::SaveJob {
             kv.export_positions(first, n, sink);
         };
         try {
-            thread = std::thread([this] { result = store.save(request); });
+            thread = std::thread([this] { save(); });
         } catch (const std::system_error&) {
-            result = store.save(request);  // no thread to be had: later is better than never
+            save();  // no thread to be had: later is better than never
+        }
+    }
+    void save() {
+        try {
+            result = store.save(request);
+        } catch (const std::bad_alloc&) {
+            result = Error{ErrorKind::no_memory, "cannot save the KV cache: out of memory"};
         }
     }
 };
@@ -126,17 +134,14 @@ void Session::load_from_store(std::span<const TokenId> tokens, SyncReport& repor
     report.notes = std::move(match.notes);
     report.cache_matched = match.matched;
     report.cache_saved = match.saved_positions;
-    const auto present = static_cast<uint32_t>(tokens_.size());
-    if (match.matched > present && kv_.reserve(match.matched)) {
-        for (const cache::Segment& s : match.segments) {
-            const uint32_t from = std::max(s.from, present);
-            if (from >= s.from + s.used) continue;
-            kv_.import_positions(s.first, s.n, from, s.from + s.used - from, s.payload);
-        }
-        kv_.commit(match.matched);
-        tokens_.assign(tokens.begin(), tokens.begin() + match.matched);
-        report.n_loaded = match.matched - present;
+    const uint32_t present = kv_.n_positions();
+    for (const cache::Segment& s : match.segments) {
+        const uint32_t from = std::max(s.from, present), end = s.from + s.used;
+        if (from >= end) continue;
+        if (!kv_.append_saved(s.first, s.n, from, end - from, s.payload, match.hold)) break;
     }
+    report.n_loaded = kv_.n_positions() - present;
+    tokens_.assign(tokens.begin(), tokens.begin() + kv_.n_positions());
     if (tokens_.size() == tokens.size() && !hidden_valid_ && !match.hidden.empty()) {
         std::copy_n(match.hidden.data(), match.hidden.size(),
                     reinterpret_cast<uint8_t*>(hidden_.data()));

@@ -140,6 +140,7 @@ struct Forward::State {
     uint32_t n_tok = 0;
     Activations acts;
     std::atomic<bool> failed{false};  // a value was not finite
+    int32_t suspect = -1;             // the layer that computes right now; -1: the embedding
     uint64_t layers_run = 0;
 
     State(const Model& m, const Kernels& k, ThreadPool& p, uint32_t chunk)
@@ -164,6 +165,7 @@ struct Forward::State {
     void gate_and_up(const LayerWeights& w);
     void final_norm(uint32_t n_hidden, float* hidden);
     void add_bias(const float* bias, uint32_t row0, uint32_t n_rows, float* y, size_t y_stride);
+    Status check_finite() const;
 };
 
 // Brings n_tok rows into the forms `kinds`. source(t, thread) computes row t and gives its place;
@@ -351,7 +353,10 @@ void Forward::State::layer(uint32_t index) {
     for (const Matrix* m : {&w.ffn_gate, &w.ffn_up}) gate_up.include(*m);
     down.include(w.ffn_down);
 
+    // The first norm looks at what the layer before has left.
     prepare_norm(qkv, w.attn_norm);
+    if (failed) return;
+    suspect = static_cast<int32_t>(index);
     project_qkv(w);
     rope_and_store(index);
     attention(index);
@@ -372,6 +377,15 @@ void Forward::State::final_norm(uint32_t n_hidden, float* hidden) {
                               hidden + size_t{i} * n))
             failed.store(true, std::memory_order_relaxed);
     });
+}
+
+Status Forward::State::check_finite() const {
+    if (!failed) return {};
+    const std::string who = suspect < 0 ? "the token embedding" : format("layer %d", suspect);
+    return Error{ErrorKind::corrupt,
+                 who +
+                     " gave a value that is not finite; the model's weights are damaged or not "
+                     "meant for this architecture"};
 }
 
 Forward::Forward(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -411,6 +425,7 @@ Status Forward::run(KvSequence& sequence, std::span<const uint32_t> tokens, uint
     s.first = sequence.n_positions();
     s.n_tok = static_cast<uint32_t>(tokens.size());
     s.failed = false;
+    s.suspect = -1;
     TRY(sequence.reserve(s.first + s.n_tok));
     {
         const FloatEnvironment environment;
@@ -421,18 +436,10 @@ Status Forward::run(KvSequence& sequence, std::span<const uint32_t> tokens, uint
         if (cancel && cancel->load(std::memory_order_relaxed))
             return Error{ErrorKind::cancelled, "cancelled"};
         s.layer(i);
-        if (s.failed)
-            return Error{ErrorKind::invalid,
-                         format("layer %u computed a value that is not finite; the model's weights "
-                                "are damaged or not meant for this architecture",
-                                i)};
+        TRY(s.check_finite());
     }
     if (n_hidden > 0) s.final_norm(n_hidden, hidden);
-    if (s.failed)
-        return Error{ErrorKind::invalid,
-                     format("layer %u computed a value that is not finite; the model's weights are "
-                            "damaged or not meant for this architecture",
-                            s.spec.n_layer - 1)};
+    TRY(s.check_finite());
     sequence.commit(s.first + s.n_tok);
     return {};
 }
@@ -452,7 +459,7 @@ Status Forward::output_head(const float* hidden, uint32_t n, float* logits) {
     bool finite = !s.failed;
     for (size_t i = 0; finite && i < size_t{n} * m.n_out; ++i) finite = std::isfinite(logits[i]);
     if (!finite)
-        return Error{ErrorKind::invalid,
+        return Error{ErrorKind::corrupt,
                      "the output head computed a logit that is not finite; the model's weights are "
                      "damaged"};
     return {};

@@ -50,7 +50,7 @@ class Forward {
     // Appends `tokens` to the sequence. The hidden states (behind the final norm) of the last
     // n_hidden tokens go to `hidden`: [n_hidden, n_embd].
     // REQUIRES: 1 <= tokens.size() <= max_chunk(), ids < n_vocab, n_hidden <= tokens.size().
-    // invalid: a value that is not finite (names the layer); cancelled: `cancel` was set. After an
+    // corrupt: a value that is not finite (names the layer); cancelled: `cancel` was set. After an
     // error the sequence holds what it held before.
     Status run(KvSequence& sequence, std::span<const uint32_t> tokens, uint32_t n_hidden,
                float* hidden, const std::atomic<bool>* cancel = nullptr);

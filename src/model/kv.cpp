@@ -4,6 +4,7 @@
 
 #include <cassert>
 #include <cstring>
+#include <utility>
 
 #include "base/format.h"
 
@@ -20,16 +21,22 @@ size_t KvGeometry::position_bytes() const {
 }
 
 // Straight from the system, so that what is not touched costs nothing and what is freed goes back.
-Result<std::shared_ptr<KvPage>> KvPage::allocate(size_t bytes) {
-    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+Result<std::shared_ptr<KvPage>> KvPage::allocate(size_t bytes, bool whole) {
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (whole ? MAP_POPULATE : 0);
+    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (data == MAP_FAILED)
         return Error{ErrorKind::no_memory,
                      format("no memory for another KV page of %s", format_bytes(bytes).c_str())};
-    return std::shared_ptr<KvPage>(new KvPage(static_cast<uint16_t*>(data), bytes));
+    return std::shared_ptr<KvPage>(new KvPage(static_cast<uint16_t*>(data), bytes, nullptr));
+}
+
+std::shared_ptr<KvPage> KvPage::borrow(Bytes bytes, std::shared_ptr<const void> hold) {
+    auto* data = reinterpret_cast<uint16_t*>(const_cast<uint8_t*>(bytes.data()));
+    return std::shared_ptr<KvPage>(new KvPage(data, bytes.size(), std::move(hold)));
 }
 
 KvPage::~KvPage() {
-    munmap(data_, bytes_);
+    if (!borrowed()) munmap(data_, bytes_);
 }
 
 size_t KvSequence::k_offset(uint32_t layer, uint32_t head) const {
@@ -46,13 +53,16 @@ size_t KvSequence::v_offset(uint32_t layer, uint32_t head) const {
 Status KvSequence::reserve(uint32_t end) {
     const size_t n_pages = (size_t{end} + kPage - 1) / kPage;
     const size_t open = n_positions_ / kPage;  // the page that holds the next position
-    if (open < pages_.size() && open < n_pages && pages_[open].use_count() > 1) {
-        TRY(std::shared_ptr<KvPage> own, KvPage::allocate(geometry_.page_bytes()));
-        std::memcpy(own->data(), pages_[open]->data(), geometry_.page_bytes());
+    const bool foreign =
+        open < pages_.size() && (pages_[open].use_count() > 1 || pages_[open]->borrowed());
+    if (foreign && open < n_pages) {
+        TRY(std::shared_ptr<KvPage> own, KvPage::allocate(geometry_.page_bytes(), true));
+        std::memcpy(own->data(), std::as_const(*pages_[open]).data(), geometry_.page_bytes());
         pages_[open] = std::move(own);
     }
     while (pages_.size() < n_pages) {
-        TRY(std::shared_ptr<KvPage> page, KvPage::allocate(geometry_.page_bytes()));
+        const bool whole = (pages_.size() + 1) * kPage <= end;
+        TRY(std::shared_ptr<KvPage> page, KvPage::allocate(geometry_.page_bytes(), whole));
         pages_.push_back(std::move(page));
     }
     return {};
@@ -100,10 +110,22 @@ void KvSequence::export_positions(uint32_t first, uint32_t n,
     }
 }
 
-void KvSequence::import_positions(uint32_t first, uint32_t n, uint32_t from, uint32_t used,
-                                  Bytes payload) {
+Status KvSequence::append_saved(uint32_t first, uint32_t n, uint32_t from, uint32_t used,
+                                Bytes payload, const std::shared_ptr<const void>& hold) {
+    assert(from == n_positions_ && payload.size() == n * geometry_.position_bytes());
+    if (used == kPage) {
+        pages_.push_back(KvPage::borrow(payload, hold));
+    } else {
+        TRY(reserve(from + used));
+        copy_positions(first, n, from, used, payload);
+    }
+    commit(from + used);
+    return {};
+}
+
+void KvSequence::copy_positions(uint32_t first, uint32_t n, uint32_t from, uint32_t used,
+                                Bytes payload) {
     const KvGeometry& g = geometry_;
-    assert(payload.size() == n * g.position_bytes());
     const uint32_t page = from / kPage, slot = from % kPage, skip = from - first;
     const auto* in = reinterpret_cast<const uint16_t*>(payload.data());
     for (uint32_t layer = 0; layer < g.n_layer; ++layer) {

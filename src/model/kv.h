@@ -34,19 +34,25 @@ struct KvGeometry {
 
 class KvPage {
   public:
-    // no_memory when the system refuses.
-    static Result<std::shared_ptr<KvPage>> allocate(size_t bytes);
+    // whole: all of it is about to be written, so it is made resident at once, which is several
+    // times cheaper than page by page. no_memory when the system refuses.
+    static Result<std::shared_ptr<KvPage>> allocate(size_t bytes, bool whole);
+    // A page that is somebody else's memory, never written; `hold` keeps it there.
+    static std::shared_ptr<KvPage> borrow(Bytes bytes, std::shared_ptr<const void> hold);
     ~KvPage();
     KvPage(const KvPage&) = delete;
     KvPage& operator=(const KvPage&) = delete;
 
-    uint16_t* data() { return data_; }
+    bool borrowed() const { return hold_ != nullptr; }
+    uint16_t* data() { return data_; }  // REQUIRES: !borrowed()
     const uint16_t* data() const { return data_; }
 
   private:
-    KvPage(uint16_t* data, size_t bytes) : data_(data), bytes_(bytes) {}
+    KvPage(uint16_t* data, size_t bytes, std::shared_ptr<const void> hold)
+        : data_(data), bytes_(bytes), hold_(std::move(hold)) {}
     uint16_t* data_;
     size_t bytes_;
+    std::shared_ptr<const void> hold_;
 };
 
 class KvSequence {
@@ -55,9 +61,9 @@ class KvSequence {
 
     const KvGeometry& geometry() const { return geometry_; }
     uint32_t n_positions() const { return n_positions_; }
-    size_t bytes() const { return pages_.size() * geometry_.page_bytes(); }
+    size_t bytes() const { return pages_.size() * geometry_.page_bytes(); }  // borrowed ones too
 
-    // Makes room for positions [n_positions(), end), in pages that nobody else holds.
+    // Makes room for positions [n_positions(), end), in pages of our own that nobody else holds.
     Status reserve(uint32_t end);
     // Positions up to `end` are written. REQUIRES: reserved.
     void commit(uint32_t end) { n_positions_ = end; }
@@ -74,11 +80,15 @@ class KvSequence {
     // The payload of positions [first, first + n), piece by piece. REQUIRES: they are committed and
     // lie inside one page.
     void export_positions(uint32_t first, uint32_t n, const std::function<void(Bytes)>& sink) const;
-    // Copies positions [from, from + used) out of a payload of [first, first + n).
-    // REQUIRES: reserved, one page, payload is 2-byte aligned and n * position_bytes() long.
-    void import_positions(uint32_t first, uint32_t n, uint32_t from, uint32_t used, Bytes payload);
+    // Appends positions [from, from + used) out of a payload of [first, first + n). A full page is
+    // used where it lies, kept there by `hold`; anything else is copied.
+    // REQUIRES: from == n_positions(), one page, payload is n * position_bytes() long and 2-byte
+    // aligned, hold is not null.
+    Status append_saved(uint32_t first, uint32_t n, uint32_t from, uint32_t used, Bytes payload,
+                        const std::shared_ptr<const void>& hold);
 
   private:
+    void copy_positions(uint32_t first, uint32_t n, uint32_t from, uint32_t used, Bytes payload);
     size_t k_offset(uint32_t layer, uint32_t head) const;  // in halves
     size_t v_offset(uint32_t layer, uint32_t head) const;
 

@@ -28,6 +28,7 @@ class SpecReader {
   public:
     SpecReader(const GgufFile& file, std::string arch) : file_(file), arch_(std::move(arch)) {}
 
+    bool has(const char* suffix) const { return file_.find(key(suffix)) != nullptr; }
     std::string key(const char* suffix) const { return arch_ + "." + suffix; }
 
     Error wrong(const std::string& what) const {
@@ -65,6 +66,47 @@ class SpecReader {
     std::string arch_;
 };
 
+// Keys that change the computation in a way this program does not follow, unless they hold the
+// value that changes nothing.
+Status refuse_unknown_terms(const GgufFile& file, const SpecReader& in) {
+    struct Term {
+        const char* suffix;
+        double neutral;
+    };
+    constexpr Term kTerms[] = {
+        {"expert_count", 0},
+        {"attention.causal", 1},
+        {"use_parallel_residual", 0},
+        {"attention.scale", 0},
+        {"attn_logit_softcapping", 0},
+        {"final_logit_softcapping", 0},
+        {"logit_scale", 1},
+        {"residual_scale", 1},
+        {"embedding_scale", 1},
+        {"attention.clamp_kqv", 0},
+        {"attention.max_alibi_bias", 0},
+        {"attention.sliding_window", 0},
+        {"rope.scaling.attn_factor", 1},
+    };
+    for (const Term& term : kTerms) {
+        const MetaValue* value = file.find(in.key(term.suffix));
+        if (!value) continue;
+        std::optional<double> number;
+        if (value->type == MetaType::f32 || value->type == MetaType::f64) {
+            TRY(number, file.get_float(in.key(term.suffix)));
+        } else {
+            TRY(const std::optional<uint64_t> whole, file.get_uint(in.key(term.suffix)));
+            number = static_cast<double>(*whole);
+        }
+        if (*number != term.neutral)
+            return Error{
+                ErrorKind::unsupported,
+                format("%s: %s = %g is not supported; ignoring it would give wrong answers",
+                       file.name().c_str(), in.key(term.suffix).c_str(), *number)};
+    }
+    return {};
+}
+
 Status read_sizes(const SpecReader& in, ModelSpec& spec) {
     TRY(spec.n_embd, in.count("embedding_length", 1, 1 << 17));
     TRY(spec.n_layer, in.count("block_count", 1, 4096));
@@ -77,6 +119,9 @@ Status read_sizes(const SpecReader& in, ModelSpec& spec) {
             format("%u query heads cannot share %u KV heads", spec.n_head, spec.n_head_kv));
     std::optional<uint32_t> even_split;
     if (spec.n_embd % spec.n_head == 0) even_split = spec.n_embd / spec.n_head;
+    if (!even_split && !in.has("attention.key_length"))
+        return in.wrong(
+            format("an embedding of %u cannot be split over %u heads", spec.n_embd, spec.n_head));
     TRY(spec.n_embd_head_k, in.count("attention.key_length", 1, 1 << 12, even_split));
     TRY(spec.n_embd_head_v, in.count("attention.value_length", 1, 1 << 12, even_split));
     TRY(const double eps, in.number("attention.layer_norm_rms_epsilon", 1e-30, 1.0, std::nullopt));
@@ -142,11 +187,7 @@ Result<ModelSpec> read_spec(const GgufFile& file) {
     TRY(const std::optional<std::string_view> name, file.get_string("general.name"));
     if (name) spec.name = printable(*name);
     const SpecReader in(file, spec.arch);
-    TRY(const std::optional<uint64_t> experts, file.get_uint(in.key("expert_count")));
-    if (experts && *experts > 0)
-        return Error{ErrorKind::unsupported,
-                     format("%s: a mixture of %llu experts is not supported", file.name().c_str(),
-                            static_cast<unsigned long long>(*experts))};
+    TRY(refuse_unknown_terms(file, in));
     TRY(read_sizes(in, spec));
     TRY(read_rope(file, in, spec));
     TRY(read_vocab_size(file, in, spec));
