@@ -11,8 +11,9 @@ namespace picolm {
 
 class StreamDecoder {
   public:
-    // at_text_start: the first token begins the text, so that a space prefix is dropped; false when
-    // the answer continues a prompt.
+    // at_text_start: encode() would put its space prefix here, so that one leading space is
+    // dropped: at the start of a text, and behind a control or user-defined token; false where the
+    // answer continues plain text.
     StreamDecoder(const Tokenizer& tokenizer, bool at_text_start);
 
     // What can be shown after this token: valid UTF-8, perhaps nothing.
