@@ -22,8 +22,7 @@ char g_other_line[512];
 
 // A bool is only loaded and stored, which is a plain access also where gcc 12 has no exchange of
 // bytes (RISC-V) and calls the type not lock-free.
-static_assert(std::atomic<int>::is_always_lock_free &&
-              std::atomic<uintptr_t>::is_always_lock_free);
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<uintptr_t>::is_always_lock_free);
 
 // `timeout -s INT` and the like send one signal twice, to the process and to its group.
 constexpr uint32_t kSameInterrupt = 50;
