@@ -143,8 +143,8 @@ Status Run::generate() {
     const double start = monotonic_seconds();
     Result<GenerateReport> generated = session_->generate(
         generate_options, [this](std::string_view text) { return console_.answer(text); });
-    console_.answer("\n");
     if (!generated) return generated.error();
+    console_.answer("\n");
     generated_ = std::move(*generated);
     // A write that a signal cut short looks like a reader that left.
     if (cancel_signal() != 0 && generated_->reason == FinishReason::sink_closed)
@@ -162,7 +162,7 @@ void Run::finish_saving() {
     }
     const cache::SaveReport& report = **saved;
     show_notes(console_, report.notes);
-    if (report.bytes_written == 0) return;
+    if (report.bytes_written == 0 || report.positions_total == 0) return;
     console_.info(format("KV cache saved: %u positions to %s", report.positions_total,
                          options_.cache.c_str()));
     console_.detail(format("%u of them new, %s written", report.positions_new,

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <new>
+#include <string_view>
 
 #include "app/commands.h"
 #include "app/signals.h"
@@ -66,5 +68,13 @@ ExitCode run_program(int argc, char** argv) {
 }  // namespace picolm::app
 
 int main(int argc, char** argv) {
-    return static_cast<int>(picolm::app::run_program(argc, argv));
+    using picolm::app::ExitCode;
+    try {
+        return static_cast<int>(picolm::app::run_program(argc, argv));
+    } catch (const std::bad_alloc&) {
+        // Small allocations of the standard library; the large ones are planned.
+        constexpr std::string_view kLine = "picolm: out of memory\n";
+        [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, kLine.data(), kLine.size());
+        return static_cast<int>(ExitCode::no_memory);
+    }
 }

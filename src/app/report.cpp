@@ -1,5 +1,6 @@
 #include "app/report.h"
 
+#include <algorithm>
 #include <map>
 
 #include "base/format.h"
@@ -45,7 +46,12 @@ std::string describe_reuse(const SyncReport& r, uint32_t n_ctx) {
     std::string text = format("Reused %u of %u prompt tokens", r.n_reused(), r.n_prompt);
     if (r.recomputed_last)
         text += "; the last one was computed again, for its hidden state was not saved";
-    if (r.cache_matched < r.n_prompt && r.cache_saved > r.cache_matched)
+    const bool damaged = std::any_of(r.notes.begin(), r.notes.end(), [](const cache::Note& note) {
+        return note.level == LogLevel::warning;
+    });
+    if (damaged && r.cache_matched < r.n_prompt)
+        text += format("; what the cache holds from token %u on cannot be used", r.cache_matched);
+    else if (r.cache_matched < r.n_prompt && r.cache_saved > r.cache_matched)
         text += format("; prompt and cache part at token %u", r.cache_matched);
     else if (r.cache_matched > 0 && r.cache_matched < r.n_prompt)
         text += format("; the cache ends at token %u", r.cache_matched);

@@ -64,6 +64,7 @@ void set_line(char (&line)[512], const std::string& what) {
 
 void handle_faults(const std::string& model, const std::string& cache) {
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);  // a file size limit is then a failed write
     set_line(g_model_line, model);
     set_line(g_other_line, cache.empty() ? "a mapped file" : cache);
     struct sigaction action = {};

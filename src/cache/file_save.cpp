@@ -186,7 +186,28 @@ int copy_record(RecordWriter& writer, File& from, const LogEntry& entry) {
 }
 
 std::string temporary_name(const std::string& path) {
-    return path + ".rewriting";
+    return path + ".picolm-rewriting";
+}
+
+// Whether a rewrite that was killed has left its file. Anything else by that name is somebody
+// else's and stays: a rewrite of ours begins with our magic, or with the gap where it will stand.
+bool has_left_over(FileSystem& files, const std::string& path) {
+    FileInfo info;
+    const std::string name = temporary_name(path);
+    if (files.info(name, info) != 0 || info.kind != FileKind::regular) return false;
+    if (info.size == 0) return true;
+    std::unique_ptr<File> file;
+    uint8_t head[8] = {};
+    if (files.open(name, FileSystem::Mode::read, file) != 0 || !file) return false;
+    const int64_t got = read_fully(*file, head, sizeof head, 0);
+    if (got < 0) return false;
+    const HeadKind kind = classify_head(Bytes(head, static_cast<size_t>(got)));
+    const bool gap = std::all_of(head, head + sizeof head, [](uint8_t b) { return b == 0; });
+    return kind == HeadKind::ours || gap;
+}
+
+void remove_left_over(FileSystem& files, const std::string& path) {
+    if (has_left_over(files, path)) files.remove(temporary_name(path));
 }
 
 // Replaces the locked file by one that holds `others` (entries), then the prompt of the plan, if
@@ -321,7 +342,7 @@ Result<SaveReport> save_locked(FileSystem& files, const std::string& path, Opene
                                const SaveRequest& request, uint64_t limit) {
     TRY(check_ours(opened.log, path));
     if (opened.log.head == HeadKind::original) opened.log.valid_end = 0;
-    files.remove(temporary_name(path));
+    remove_left_over(files, path);
 
     const std::vector<LogEntry>& entries = opened.log.entries;
     const Chains chains(entries, request.query);
@@ -379,10 +400,8 @@ Result<SaveReport> FileStore::save(const SaveRequest& request) {
         if (!ours) return cannot_save(ours.error());
         // Nothing new takes no lock, so it needs no right to write and disturbs nobody.
         const Chains chains(opened.log.entries, request.query);
-        FileInfo left_over;
         if (make_plan(opened, chains, request).complete() &&
-            opened.log.file_size <= options_.limit_bytes &&
-            files_.info(temporary_name(path_), left_over) == -ENOENT) {
+            opened.log.file_size <= options_.limit_bytes && !has_left_over(files_, path_)) {
             SaveReport report;
             report.positions_total = static_cast<uint32_t>(chains.units().size());
             return report;
@@ -403,7 +422,7 @@ Result<SaveReport> FileStore::trim(uint64_t limit_bytes) {
     OpenedLog& opened = *locked;
     const std::string why_not = why_not_ours(opened.log, path_);
     if (!why_not.empty()) return Error{ErrorKind::invalid, why_not + "; it is left alone"};
-    files_.remove(temporary_name(path_));
+    remove_left_over(files_, path_);
     if (opened.log.file_size <= limit_bytes) return report;
     const Liveness live = find_live(opened.log.entries);
     const std::vector<uint32_t> kept = choose_newest(opened.log.entries, live, {}, 0, limit_bytes);

@@ -97,7 +97,7 @@ TEST_F(ConcurrencyTest, E5KilledAtRandomMoments) {
             ASSERT_TRUE(log);
             torn += log->file_size > log->valid_end;
         }
-        left_over += std::filesystem::exists(path_ + ".rewriting");
+        left_over += std::filesystem::exists(path_ + ".picolm-rewriting");
         expect_sound(4);
     }
     RecordProperty("torn_tails", static_cast<int>(torn));
@@ -106,7 +106,7 @@ TEST_F(ConcurrencyTest, E5KilledAtRandomMoments) {
     const Units units = random_units(100, 424242);
     ASSERT_TRUE(save(store, model_, units));
     EXPECT_EQ(load_right(store, model_, units), 100u);
-    EXPECT_FALSE(std::filesystem::exists(path_ + ".rewriting"));
+    EXPECT_FALSE(std::filesystem::exists(path_ + ".picolm-rewriting"));
 }
 
 TEST_F(ConcurrencyTest, E5TwoProcessesSave200TimesEachAndAReaderLooksOn) {
@@ -136,7 +136,7 @@ TEST_F(ConcurrencyTest, E5TwoProcessesSave200TimesEachAndAReaderLooksOn) {
     }
     EXPECT_GT(hits, 0u);
     expect_sound(2);
-    EXPECT_FALSE(std::filesystem::exists(path_ + ".rewriting"));
+    EXPECT_FALSE(std::filesystem::exists(path_ + ".picolm-rewriting"));
 }
 
 TEST_F(ConcurrencyTest, E5ThreadsWriteAndReadThroughOneStore) {

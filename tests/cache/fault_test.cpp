@@ -71,7 +71,7 @@ class FaultTest : public ::testing::Test {
         const auto repaired = save(clean, model_, new_, now);
         EXPECT_TRUE(repaired) << (repaired ? "" : repaired.error().text);
         EXPECT_EQ(load_right(clean, model_, new_), 190u);
-        EXPECT_FALSE(std::filesystem::exists(path_ + ".rewriting"));
+        EXPECT_FALSE(std::filesystem::exists(path_ + ".picolm-rewriting"));
         return happened;
     }
 };

@@ -54,6 +54,21 @@ TEST_F(FileStoreTest, SaveThenLoad) {
     EXPECT_TRUE(match.notes.empty()) << all_notes(match.notes);
 }
 
+// A file of somebody else's at the temporary name is neither removed nor overwritten.
+TEST_F(FileStoreTest, ForeignFileAtTheTemporaryNameStays) {
+    const std::string other = path_ + ".picolm-rewriting";
+    write_text(other, "GGUF, say: not a rewrite of ours");
+    must_save(random_units(150, 1));
+    EXPECT_EQ(read_text(other), "GGUF, say: not a rewrite of ours");
+    FileStore small(path_, {.limit_bytes = std::filesystem::file_size(path_) + 1000});
+    EXPECT_FALSE(save(small, model_, random_units(150, 2), 0));  // needs a rewrite
+    EXPECT_EQ(read_text(other), "GGUF, say: not a rewrite of ours");
+    std::filesystem::remove(other);
+    write_text(other, "");  // what a killed rewrite may leave
+    EXPECT_TRUE(save(small, model_, random_units(150, 2), 0));
+    EXPECT_FALSE(std::filesystem::exists(other));
+}
+
 TEST_F(FileStoreTest, PayloadsAreAligned) {
     model_.position_bytes = 34 * 3;  // blocks of 34 bytes
     model_.hidden_bytes = 20;

@@ -38,7 +38,7 @@ TEST_F(LimitTest, E8TheLimitHoldsAndTheNewestChainIsThere) {
         EXPECT_EQ(report.positions_total, units.size());
         EXPECT_LE(size(), limit);
         EXPECT_EQ(load_right(store, model_, units), units.size());
-        EXPECT_FALSE(std::filesystem::exists(path_ + ".rewriting"));
+        EXPECT_FALSE(std::filesystem::exists(path_ + ".picolm-rewriting"));
     }
 }
 

@@ -1,5 +1,6 @@
 // Signals, pipes, terminals and devices at the program's streams (cases B7, D2, item 10).
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "models.h"
 #include "process.h"
@@ -38,6 +39,23 @@ TEST(Streams, ASignalEndsTheAnswerAndTheCacheIsSaved) {
         expect_orderly_end(child.wait(), out, code);
         EXPECT_TRUE(is_cached(dir.file("c.kvc")));
     }
+}
+
+// A file size limit (SIGXFSZ) is a failed write of the cache, no end of the program.
+TEST(Streams, AFileSizeLimitCostsTheCacheOnly) {
+    const TempDir dir;
+    const std::string cache = dir.file("c.kvc");
+    const Outcome free = run({tiny_model(), "-p", kPrompt, "-t", "0", "-n", "5"});
+    rlimit old{};
+    getrlimit(RLIMIT_FSIZE, &old);
+    const rlimit small{2048, old.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    const Outcome o = run({tiny_model(), "-p", kPrompt, "-t", "0", "-n", "5", "--cache", cache});
+    setrlimit(RLIMIT_FSIZE, &old);
+    EXPECT_EQ(o.code, 0) << o;
+    EXPECT_EQ(o.out, free.out);
+    EXPECT_TRUE(o.says("cannot save the KV cache")) << o;
+    EXPECT_FALSE(o.says("KV cache saved")) << o;
 }
 
 TEST(Streams, ASignalReachesAProgramWhoseReaderStalls) {
