@@ -17,6 +17,7 @@ struct Scenario {
     bool absent;
     uint64_t limit;
     std::vector<std::string> must_fail_at;  // calls that a save cannot do without
+    bool left_over = false;                 // by a rewrite that was killed
 };
 
 class FaultTest : public ::testing::Test {
@@ -37,6 +38,7 @@ class FaultTest : public ::testing::Test {
     void prepare(const Scenario& scenario) {
         std::filesystem::remove(path_);
         if (!scenario.absent) write_text(path_, scenario.before);
+        if (scenario.left_over) write_text(path_ + ".picolm-rewriting", std::string(5000, '\0'));
     }
 
     // One run with one fault; false when the run was over before call number `fail_at`.
@@ -93,6 +95,8 @@ TEST_F(FaultTest, EveryCallFailsOnceAtEachPoint) {
          {"write", "sync", "truncate"}},
         {"a damaged record", damaged, false, large, {"write", "sync"}},
         {"rewriting at the limit", good, false, 145000, rewriting},
+        {"appending beside a left-over rewrite", good, false, large, {"write", "sync"}, true},
+        {"rewriting over a left-over rewrite", good, false, 145000, rewriting, true},
         {"replacing the original format", std::string("PCVK\x19\0\0\0\x16\0\0\0\0\1\0\0", 16),
          false, large, rewriting},
     };
