@@ -10,6 +10,7 @@ void fill_generic(Kernels& table);
 #if defined(__x86_64__)
 // Overrides what AVX2 + F16C do better. Must only be called where the CPU has both.
 void fill_avx2(Kernels& table);
+void fill_avx2_operators(Kernels& table);  // the part without quantised weights
 #endif
 
 }  // namespace picolm

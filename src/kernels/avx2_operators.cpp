@@ -1,0 +1,382 @@
+// AVX2 + F16C, beside the quantised matrices of avx2.cpp: float matrices, activation quantisation,
+// norm, activation function and attention.
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "base/math.h"
+#include "kernels/half.h"
+#include "kernels/levels.h"
+
+namespace picolm {
+namespace {
+
+#include "kernels/avx2_common.inc"
+
+// ---- float weights: four vectors are the 32 lanes
+
+struct F32 {
+    static constexpr size_t kBytes = 4;
+    static VecF load8(const uint8_t* p) {
+        return _mm256_loadu_ps(reinterpret_cast<const float*>(p));
+    }
+    static float load1(const uint8_t* p) {
+        float value;
+        std::memcpy(&value, p, sizeof value);
+        return value;
+    }
+};
+uint16_t load_u16(const uint8_t* p) {
+    uint16_t value;
+    std::memcpy(&value, p, sizeof value);
+    return value;
+}
+struct F16 {
+    static constexpr size_t kBytes = 2;
+    static VecF load8(const uint8_t* p) { return _mm256_cvtph_ps(load128(p)); }
+    static float load1(const uint8_t* p) { return f16_to_f32(load_u16(p)); }
+};
+struct BF16 {
+    static constexpr size_t kBytes = 2;
+    static VecF load8(const uint8_t* p) {
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load128(p)), 16));
+    }
+    static float load1(const uint8_t* p) { return bf16_to_f32(load_u16(p)); }
+};
+
+template <class Format, uint32_t kR, uint32_t kT>
+void float_block(const MatArgs& a, const float* x, size_t x_stride, uint32_t row, uint32_t token) {
+    VecF acc[kR][kT][4];
+    for (auto& rows : acc)
+        for (auto& lanes : rows)
+            for (VecF& each : lanes) each = _mm256_setzero_ps();
+    const uint8_t* w = a.w + row * a.row_bytes;
+    const float* in = x + token * x_stride;
+    uint32_t i = 0;
+    for (; i + 32 <= a.n_in; i += 32)
+        for (uint32_t v = 0; v < 4; ++v)
+            for (uint32_t r = 0; r < kR; ++r) {
+                const VecF wv = Format::load8(w + r * a.row_bytes + (i + 8 * v) * Format::kBytes);
+                for (uint32_t t = 0; t < kT; ++t)
+                    acc[r][t][v] = _mm256_add_ps(
+                        acc[r][t][v],
+                        _mm256_mul_ps(wv, _mm256_loadu_ps(in + t * x_stride + i + 8 * v)));
+            }
+    for (uint32_t r = 0; r < kR; ++r)
+        for (uint32_t t = 0; t < kT; ++t) {
+            if (i < a.n_in) {
+                float lane[32];
+                for (int v = 0; v < 4; ++v) _mm256_storeu_ps(lane + 8 * v, acc[r][t][v]);
+                for (uint32_t k = i; k < a.n_in; ++k)
+                    lane[k - i] =
+                        lane[k - i] + Format::load1(w + r * a.row_bytes + k * Format::kBytes) *
+                                          in[t * x_stride + k];
+                for (int v = 0; v < 4; ++v) acc[r][t][v] = _mm256_loadu_ps(lane + 8 * v);
+            }
+            a.y[(token + t) * a.y_stride + row + r] = tree_sum32(acc[r][t]);
+        }
+}
+
+template <class Format>
+void mat_float(const MatArgs& a, const float* x, size_t x_stride) {
+    uint32_t r = 0;
+    for (; r + 2 <= a.n_rows; r += 2) {
+        if (a.n_tok == 1) {
+            float_block<Format, 2, 1>(a, x, x_stride, r, 0);
+            continue;
+        }
+        for (uint32_t row = r; row < r + 2; ++row) {
+            uint32_t t = 0;
+            for (; t + 3 <= a.n_tok; t += 3) float_block<Format, 1, 3>(a, x, x_stride, row, t);
+            for (; t < a.n_tok; ++t) float_block<Format, 1, 1>(a, x, x_stride, row, t);
+        }
+    }
+    for (; r < a.n_rows; ++r)
+        for (uint32_t t = 0; t < a.n_tok; ++t) float_block<Format, 1, 1>(a, x, x_stride, r, t);
+}
+
+// ---- operators
+
+constexpr uint32_t kInfinityBits = 0x7f800000u;
+constexpr uint32_t kTinyBits = 0x0f800000u;
+
+// n: a multiple of 32.
+bool quantize_group(const float* x, uint32_t n, int8_t* q, float* d) {
+    Vec largest = _mm256_setzero_si256();
+    const Vec magnitude = _mm256_set1_epi32(0x7fffffff);
+    for (uint32_t i = 0; i < n; i += 8)
+        largest = _mm256_max_epi32(largest, _mm256_and_si256(load(x + i), magnitude));
+    int32_t lane[8];
+    _mm256_storeu_si256(reinterpret_cast<Vec*>(lane), largest);
+    int32_t bits = 0;
+    for (const int32_t each : lane) bits = each > bits ? each : bits;
+    if (static_cast<uint32_t>(bits) >= kInfinityBits) return false;
+    if (static_cast<uint32_t>(bits) < kTinyBits) {
+        std::memset(q, 0, n);
+        *d = 0.0f;
+        return true;
+    }
+    const float top = bits_to_f32(static_cast<uint32_t>(bits));
+    const VecF inverse = _mm256_set1_ps(127.0f / top);
+    const Vec order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    for (uint32_t i = 0; i < n; i += 32) {
+        Vec v[4];
+        for (uint32_t k = 0; k < 4; ++k)
+            v[k] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + i + 8 * k), inverse));
+        const Vec bytes =
+            _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
+        _mm256_storeu_si256(reinterpret_cast<Vec*>(q + i),
+                            _mm256_permutevar8x32_epi32(bytes, order));
+    }
+    *d = top / 127.0f;
+    return true;
+}
+
+void fill_sums(ActBlock& y) {
+    const Vec ones8 = _mm256_set1_epi8(1), ones16 = _mm256_set1_epi16(1);
+    for (int g = 0; g < 8; ++g) {
+        // 32 bytes to 8 sums of four, then the sums of each half.
+        const Vec fours =
+            _mm256_madd_epi16(_mm256_maddubs_epi16(ones8, load(y.q + 32 * g)), ones16);
+        const Vec eights = _mm256_hadd_epi32(fours, fours);
+        const Vec halves = _mm256_hadd_epi32(eights, eights);
+        const int low = _mm_cvtsi128_si32(_mm256_castsi256_si128(halves));
+        const int high = _mm_cvtsi128_si32(_mm256_extracti128_si256(halves, 1));
+        y.sums16[2 * g] = static_cast<int16_t>(low);
+        y.sums16[2 * g + 1] = static_cast<int16_t>(high);
+        y.sums32[g] = static_cast<int16_t>(low + high);
+    }
+}
+
+bool quantize_q256(const float* x, uint32_t n, ActBlock* y) {
+    bool finite = true;
+    for (uint32_t i = 0; i < n; i += kActBlock, ++y) {
+        float d = 0.0f;
+        finite &= quantize_group(x + i, kActBlock, y->q, &d);
+        _mm256_storeu_ps(y->d, _mm256_set1_ps(d));
+        fill_sums(*y);
+    }
+    return finite;
+}
+
+bool quantize_q32(const float* x, uint32_t n, ActBlock* y) {
+    bool finite = true;
+    for (uint32_t i = 0; i < n; i += kActBlock, ++y) {
+        const uint32_t groups = (n - i < kActBlock ? n - i : kActBlock) / 32;
+        for (uint32_t g = 0; g < groups; ++g)
+            finite &= quantize_group(x + i + 32 * g, 32, y->q + 32 * g, &y->d[g]);
+        for (uint32_t g = groups; g < 8; ++g) {
+            std::memset(y->q + 32 * g, 0, 32);
+            y->d[g] = 0.0f;
+        }
+        fill_sums(*y);
+    }
+    return finite;
+}
+
+VecF exp8(VecF x) {
+    using namespace exp_f32_constants;
+    const VecF valid = _mm256_cmp_ps(x, _mm256_set1_ps(kLowest), _CMP_GE_OQ);
+    x = _mm256_min_ps(x, _mm256_set1_ps(kHighest));
+    const VecF round = _mm256_set1_ps(kRound);
+    const VecF n =
+        _mm256_sub_ps(_mm256_add_ps(_mm256_mul_ps(x, _mm256_set1_ps(kLog2E)), round), round);
+    const VecF r = _mm256_sub_ps(_mm256_sub_ps(x, _mm256_mul_ps(n, _mm256_set1_ps(kLn2High))),
+                                 _mm256_mul_ps(n, _mm256_set1_ps(kLn2Low)));
+    VecF p = _mm256_set1_ps(kC7);
+    for (const float c : {kC6, kC5, kC4, kC3, kC2})
+        p = _mm256_add_ps(_mm256_mul_ps(p, r), _mm256_set1_ps(c));
+    p = _mm256_add_ps(_mm256_add_ps(_mm256_mul_ps(_mm256_mul_ps(p, r), r), r),
+                      _mm256_set1_ps(1.0f));
+    const Vec exponent =
+        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    return _mm256_and_ps(_mm256_mul_ps(p, _mm256_castsi256_ps(exponent)), valid);
+}
+
+bool rms_norm(const float* x, const float* w, uint32_t n, float eps, float* y) {
+    VecF acc[4];
+    for (VecF& each : acc) each = _mm256_setzero_ps();
+    uint32_t i = 0;
+    for (; i + 32 <= n; i += 32)
+        for (uint32_t v = 0; v < 4; ++v) {
+            const VecF in = _mm256_loadu_ps(x + i + 8 * v);
+            acc[v] = _mm256_add_ps(acc[v], _mm256_mul_ps(in, in));
+        }
+    if (i < n) {
+        float lane[32];
+        for (int v = 0; v < 4; ++v) _mm256_storeu_ps(lane + 8 * v, acc[v]);
+        for (uint32_t k = i; k < n; ++k) lane[k - i] = lane[k - i] + x[k] * x[k];
+        for (int v = 0; v < 4; ++v) acc[v] = _mm256_loadu_ps(lane + 8 * v);
+    }
+    const float sum = tree_sum32(acc);
+    if (!(sum < __builtin_inff())) return false;
+    const float factor = 1.0f / __builtin_sqrtf(sum / static_cast<float>(n) + eps);
+    for (i = 0; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(
+            y + i, _mm256_mul_ps(_mm256_mul_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(factor)),
+                                 _mm256_loadu_ps(w + i)));
+    for (; i < n; ++i) y[i] = (x[i] * factor) * w[i];
+    return true;
+}
+
+void add(float* x, const float* y, uint32_t n) {
+    for (uint32_t i = 0; i < n; ++i) x[i] = x[i] + y[i];
+}
+
+void scale(float* x, float factor, uint32_t n) {
+    for (uint32_t i = 0; i < n; ++i) x[i] = x[i] * factor;
+}
+
+VecF swiglu8(VecF x, VecF up) {
+    const VecF sign = _mm256_set1_ps(-0.0f), one = _mm256_set1_ps(1.0f);
+    const VecF e = exp8(_mm256_or_ps(x, sign));
+    const VecF positive = _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_GE_OQ);
+    const VecF sigmoid = _mm256_div_ps(_mm256_blendv_ps(e, one, positive), _mm256_add_ps(one, e));
+    return _mm256_mul_ps(_mm256_mul_ps(x, sigmoid), up);
+}
+
+void swiglu(float* gate, const float* up, uint32_t n) {
+    uint32_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(gate + i, swiglu8(_mm256_loadu_ps(gate + i), _mm256_loadu_ps(up + i)));
+    if (i == n) return;
+    float g[8] = {}, u[8] = {};
+    std::memcpy(g, gate + i, (n - i) * sizeof(float));
+    std::memcpy(u, up + i, (n - i) * sizeof(float));
+    _mm256_storeu_ps(g, swiglu8(_mm256_loadu_ps(g), _mm256_loadu_ps(u)));
+    std::memcpy(gate + i, g, (n - i) * sizeof(float));
+}
+
+void to_f16(const float* x, uint16_t* y, uint32_t n) {
+    uint32_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(y + i),
+                         _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
+    for (; i < n; ++i) y[i] = f32_to_f16(x[i]);
+}
+
+// ---- attention
+
+// p[query][slot] = sum over d, in order, of q[d] * k[d][slot].
+template <uint32_t kQ>
+void scores(const AttnPage& page, uint32_t n_k, const AttnQuery* queries, float (*p)[kPage]) {
+    for (uint32_t j = 0; j < kPage; j += 16) {
+        VecF acc[kQ][2];
+        for (auto& pair : acc) pair[0] = pair[1] = _mm256_setzero_ps();
+        for (uint32_t d = 0; d < n_k; ++d) {
+            const VecF k0 = _mm256_cvtph_ps(load128(page.k + d * kPage + j));
+            const VecF k1 = _mm256_cvtph_ps(load128(page.k + d * kPage + j + 8));
+            for (uint32_t i = 0; i < kQ; ++i) {
+                const VecF q = _mm256_set1_ps(queries[i].q[d]);
+                acc[i][0] = _mm256_add_ps(acc[i][0], _mm256_mul_ps(q, k0));
+                acc[i][1] = _mm256_add_ps(acc[i][1], _mm256_mul_ps(q, k1));
+            }
+        }
+        for (uint32_t i = 0; i < kQ; ++i) {
+            _mm256_storeu_ps(p[i] + j, acc[i][0]);
+            _mm256_storeu_ps(p[i] + j + 8, acc[i][1]);
+        }
+    }
+}
+
+// Turns scores into weights; updates m and l; gives the factor for what was summed before.
+float soften(AttnQuery& query, float* p) {
+    float m = query.m;
+    for (uint32_t j = query.first; j < query.end; ++j) m = p[j] > m ? p[j] : m;
+    const Vec lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const Vec first = _mm256_set1_epi32(static_cast<int>(query.first) - 1);
+    const Vec end = _mm256_set1_epi32(static_cast<int>(query.end));
+    VecF sum = _mm256_setzero_ps();
+    for (int j = 0; j < kPage; j += 8) {
+        const Vec slot = _mm256_add_epi32(lanes, _mm256_set1_epi32(j));
+        const Vec visible =
+            _mm256_and_si256(_mm256_cmpgt_epi32(slot, first), _mm256_cmpgt_epi32(end, slot));
+        const VecF e = exp8(_mm256_sub_ps(_mm256_loadu_ps(p + j), _mm256_set1_ps(m)));
+        const VecF kept = _mm256_and_ps(e, _mm256_castsi256_ps(visible));
+        _mm256_storeu_ps(p + j, kept);
+        sum = _mm256_add_ps(sum, kept);
+    }
+    const float keep = exp_f32(query.m - m);
+    query.m = m;
+    query.l = query.l * keep + tree_sum(sum);
+    return keep;
+}
+
+// o[i] += p[j] * v[j][i] for j in [begin, end), 8 * kV dimensions from i on, kQ queries.
+template <uint32_t kQ, uint32_t kV>
+void weigh(const AttnPage& page, uint32_t n_v, AttnQuery* queries, const float (*p)[kPage],
+           uint32_t i, uint32_t begin, uint32_t end) {
+    VecF acc[kQ][kV];
+    for (uint32_t q = 0; q < kQ; ++q)
+        for (uint32_t v = 0; v < kV; ++v) acc[q][v] = _mm256_loadu_ps(queries[q].o + i + 8 * v);
+    for (uint32_t j = begin; j < end; ++j) {
+        VecF in[kV];
+        for (uint32_t v = 0; v < kV; ++v)
+            in[v] = _mm256_cvtph_ps(load128(page.v + j * n_v + i + 8 * v));
+        for (uint32_t q = 0; q < kQ; ++q) {
+            const VecF weight = _mm256_set1_ps(p[q][j]);
+            for (uint32_t v = 0; v < kV; ++v)
+                acc[q][v] = _mm256_add_ps(acc[q][v], _mm256_mul_ps(weight, in[v]));
+        }
+    }
+    for (uint32_t q = 0; q < kQ; ++q)
+        for (uint32_t v = 0; v < kV; ++v) _mm256_storeu_ps(queries[q].o + i + 8 * v, acc[q][v]);
+}
+
+template <uint32_t kQ>
+void weigh_all(const AttnPage& page, uint32_t n_v, AttnQuery* queries, const float (*p)[kPage],
+               uint32_t begin, uint32_t end) {
+    if (begin >= end) return;
+    uint32_t i = 0;
+    for (; i + 16 <= n_v; i += 16) weigh<kQ, 2>(page, n_v, queries, p, i, begin, end);
+    for (; i + 8 <= n_v; i += 8) weigh<kQ, 1>(page, n_v, queries, p, i, begin, end);
+    for (; i < n_v; ++i)
+        for (uint32_t q = 0; q < kQ; ++q)
+            for (uint32_t j = begin; j < end; ++j)
+                queries[q].o[i] = queries[q].o[i] + p[q][j] * f16_to_f32(page.v[j * n_v + i]);
+}
+
+template <uint32_t kQ>
+void attn_group(const AttnPage& page, uint32_t n_k, uint32_t n_v, AttnQuery* queries) {
+    alignas(32) float p[kQ][kPage];
+    scores<kQ>(page, n_k, queries, p);
+    uint32_t begin = 0, end = kPage;
+    for (uint32_t q = 0; q < kQ; ++q) {
+        scale(queries[q].o, soften(queries[q], p[q]), n_v);
+        begin = queries[q].first > begin ? queries[q].first : begin;
+        end = queries[q].end < end ? queries[q].end : end;
+    }
+    if (begin >= end) begin = end = 0;  // nothing in common: each on its own
+    // Slots in order for each query: what only some see stands before and after the common part.
+    for (uint32_t q = 0; q < kQ && begin < end; ++q)
+        weigh_all<1>(page, n_v, queries + q, p + q, queries[q].first, begin);
+    weigh_all<kQ>(page, n_v, queries, p, begin, end);
+    for (uint32_t q = 0; q < kQ; ++q)
+        weigh_all<1>(page, n_v, queries + q, p + q, begin < end ? end : queries[q].first,
+                     queries[q].end);
+}
+
+void attn_page(const AttnPage& page, uint32_t n_k, uint32_t n_v, AttnQuery* queries, uint32_t n_q) {
+    uint32_t i = 0;
+    for (; i + 4 <= n_q; i += 4) attn_group<4>(page, n_k, n_v, queries + i);
+    for (; i + 2 <= n_q; i += 2) attn_group<2>(page, n_k, n_v, queries + i);
+    for (; i < n_q; ++i) attn_group<1>(page, n_k, n_v, queries + i);
+}
+
+}  // namespace
+
+void fill_avx2_operators(Kernels& table) {
+    table.mat_float[static_cast<size_t>(TensorType::f32)] = mat_float<F32>;
+    table.mat_float[static_cast<size_t>(TensorType::f16)] = mat_float<F16>;
+    table.mat_float[static_cast<size_t>(TensorType::bf16)] = mat_float<BF16>;
+    table.quantize_q256 = quantize_q256;
+    table.quantize_q32 = quantize_q32;
+    table.rms_norm = rms_norm;
+    table.add = add;
+    table.scale = scale;
+    table.swiglu = swiglu;
+    table.to_f16 = to_f16;
+    table.attn_page = attn_page;
+}
+
+}  // namespace picolm
