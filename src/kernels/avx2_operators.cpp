@@ -13,6 +13,10 @@ namespace {
 
 #include "kernels/avx2_common.inc"
 
+float tree_sum32(const VecF v[4]) {  // 32 lanes: i + 16, i + 8, then as above
+    return tree_sum(_mm256_add_ps(_mm256_add_ps(v[0], v[2]), _mm256_add_ps(v[1], v[3])));
+}
+
 // ---- float weights: four vectors are the 32 lanes
 
 struct F32 {
