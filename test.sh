@@ -17,8 +17,7 @@ instruction-set level, then all tests again under AddressSanitizer and UBSan.
   --tsan    also run all tests under ThreadSanitizer
   --help    this text
 
-What a missing tool prevents is said and not counted (a missing compiler is a failure);
-"./install.sh --deps all" installs every tool.
+What is missing for the asked checks is installed first, by ./install.sh.
 END
 }
 
@@ -33,6 +32,12 @@ for option in "$@"; do
         *) usage >&2 && exit 2 ;;
     esac
 done
+
+# Installs what is missing, and does nothing where nothing is.
+deps() { ./install.sh --deps "$1" </dev/null || exit 1; }
+deps test
+[ $want_cross = no ] || deps cross
+[ $want_fuzz = no ] || deps fuzz
 
 jobs=$(nproc 2>/dev/null || echo 2)
 logs=build/test-logs

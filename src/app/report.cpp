@@ -85,7 +85,9 @@ std::string describe_statistics(const SyncReport* synced, const GenerateReport* 
     std::string text;
     if (synced) {
         text += rate_line("Prefill", synced->n_computed, synced->seconds);
-        text += synced->n_reused() > 0 ? " [partially cached]\n" : "\n";
+        if (synced->n_reused() > 0)
+            text += synced->n_computed == 0 ? " [all from the cache]" : " [partially cached]";
+        text += '\n';
     }
     text += rate_line("Generation", generated ? generated->n_generated : 0,
                       generated ? generated->seconds : 0) +
