@@ -32,7 +32,12 @@ need_mb=$((size_mb - done_mb + 20))
 echo "Downloading $name ($size_mb MB, $done_mb MB are there) from $url"
 curl --fail --location --continue-at - --retry 3 --connect-timeout 20 --output "$part" "$url" || {
     code=$?
-    fail "the download failed (curl said $code; 6 or 7: no network). Run it again to resume"
+    case $code in
+        6 | 7) fail "the download failed: no network (curl said $code). Run it again later" ;;
+        22) fail "the download failed: the server refuses $url" ;;
+        33) fail "the server cannot resume a download: delete $part and run it again" ;;
+        *) fail "the download failed (curl said $code). Run it again to resume" ;;
+    esac
 }
 # An error page that a proxy serves as a success is no model.
 [ "$(head -c 4 "$part")" = GGUF ] || {
