@@ -44,7 +44,7 @@ TEST_F(Cache, TheSecondRunSkipsPrefillSaysSoAndPrintsTheSame) {
     EXPECT_TRUE(second.says("\nSkipping " + n + " cached prompt tokens\n")) << second;
     EXPECT_TRUE(second.says("\nReused " + n + " of " + n + " prompt tokens\n")) << second;
     EXPECT_TRUE(second.says("\nPrefill: 0 tokens in ")) << second;
-    EXPECT_TRUE(second.says(" [partially cached]\n")) << second;
+    EXPECT_TRUE(second.says(" [all from the cache]\n")) << second;
     EXPECT_FALSE(second.says("KV cache saved")) << second;
     EXPECT_EQ(second.out, first.out);
     EXPECT_EQ(second.out, plain(kPrompt).out);
