@@ -106,8 +106,8 @@ Result<SyncReport> Session::sync(std::span<const TokenId> tokens, const SyncCall
     logits_valid_ = logits_valid_ && hidden_valid_;
     kv_.truncate(report.n_kept);
     tokens_.resize(report.n_kept);
-    const bool all_in_memory =
-        hidden_valid_;  // the same tokens as before, nothing to fetch or save
+    // The same tokens as before: nothing to fetch or save.
+    const bool all_in_memory = hidden_valid_;
     if (options_.store && !all_in_memory) load_from_store(tokens, report);
 
     if (tokens_.size() == tokens.size() && !hidden_valid_) {
