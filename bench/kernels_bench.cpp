@@ -66,7 +66,9 @@ void matrix_times_tokens(benchmark::State& state, const Kernels& kernels, Tensor
     const std::vector<float> rows = random_floats(size_t{n_tok} * kWidth, 2);
     const size_t blocks = act_blocks(kWidth);
     Aligned<ActBlock> quantised(n_tok * blocks);
-    Aligned<ActTile> tiles((n_tok + kTileTokens - 1) / kTileTokens * blocks);
+    const LargeBatch& large = kernels.large;
+    const bool tiled = large.tile_tokens > 0 && n_tok >= large.from_tokens;
+    Aligned<uint8_t> tiles(tiled ? (n_tok / large.tile_tokens + 1) * blocks * large.tile_bytes : 0);
     const bool q256 = act_kind(type) == ActKind::q256;
     for (uint32_t t = 0; t < n_tok; ++t) {
         ActBlock* to = quantised.get() + t * blocks;
@@ -75,13 +77,11 @@ void matrix_times_tokens(benchmark::State& state, const Kernels& kernels, Tensor
         else
             kernels.quantize_q32(rows.data() + size_t{t} * kWidth, kWidth, to);
     }
-    const bool tiled = kernels.has_large && n_tok > uint32_t{kMaxSmallBatch};
-    for (uint32_t t = 0; tiled && t < n_tok; t += kTileTokens)
-        kernels.pack_tile(quantised.get() + t * blocks, blocks, static_cast<uint32_t>(blocks),
-                          std::min<uint32_t>(kTileTokens, n_tok - t),
-                          tiles.get() + t / kTileTokens * blocks);
-    auto* acts = tiled ? reinterpret_cast<uint8_t*>(tiles.get())
-                       : reinterpret_cast<uint8_t*>(quantised.get());
+    for (uint32_t t = 0; tiled && t < n_tok; t += large.tile_tokens)
+        large.pack(quantised.get() + t * blocks, blocks, static_cast<uint32_t>(blocks),
+                   std::min(large.tile_tokens, n_tok - t),
+                   tiles.get() + t / large.tile_tokens * blocks * large.tile_bytes);
+    auto* acts = tiled ? tiles.get() : reinterpret_cast<uint8_t*>(quantised.get());
     const Activations x{n_tok, kWidth, rows.data(), kWidth, tiled, acts, acts};
     Aligned<uint8_t> panel(kPanelBytes);
     std::vector<float> y(size_t{n_tok} * kRows);
@@ -137,7 +137,7 @@ void register_all() {
         const Kernels& kernels = *find_kernels(level);
         const std::string prefix = std::string(level) + "/";
         for (const TensorType type : types)
-            for (const uint32_t n_tok : {1u, 128u})
+            for (const uint32_t n_tok : {1u, 2u, 4u, 8u, 128u})
                 benchmark::RegisterBenchmark(
                     (prefix + info(type).name + "/batch" + std::to_string(n_tok)).c_str(),
                     [&kernels, type, n_tok](benchmark::State& state) {

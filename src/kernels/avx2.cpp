@@ -461,6 +461,31 @@ constexpr MatSmall small_q32() {
 // activations of each side by side, so that a broadcast of four weights meets 8 tokens.
 
 constexpr uint32_t kPanelTiles = 16;  // tiles that share one unpacking: 128 tokens
+constexpr uint32_t kTileTokens = 8;
+
+struct alignas(64) ActTile {
+    int8_t q[kActBlock / 4][kTileTokens][4];
+    int16_t sums16[8][kTileTokens][2];  // the pair of 16-sums of each 32
+    int16_t sums32[4][kTileTokens][2];  // pairs of 32-sums
+    float d[8][kTileTokens];            // [32-block][token]; q256: all rows equal
+};
+static_assert(sizeof(ActTile) == kTileTokens * (256 + 32 + 16 + 32));
+
+void pack(const ActBlock* x, size_t stride, uint32_t n_blocks, uint32_t n_tok, uint8_t* tiles) {
+    auto* y = reinterpret_cast<ActTile*>(tiles);
+    for (uint32_t b = 0; b < n_blocks; ++b, ++y) {
+        if (n_tok < kTileTokens) std::memset(y, 0, sizeof *y);
+        for (uint32_t t = 0; t < n_tok; ++t) {
+            const ActBlock& in = x[t * stride + b];
+            for (int k = 0; k < kActBlock / 4; ++k) std::memcpy(y->q[k][t], in.q + 4 * k, 4);
+            for (int g = 0; g < 8; ++g) {
+                std::memcpy(y->sums16[g][t], in.sums16 + 2 * g, 4);
+                y->d[g][t] = in.d[g];
+            }
+            for (int g = 0; g < 4; ++g) std::memcpy(y->sums32[g][t], in.sums32 + 2 * g, 4);
+        }
+    }
+}
 
 template <uint32_t kRows>
 struct Panel {
@@ -579,7 +604,7 @@ void store_column(VecF v, const MatArgs& a, uint32_t tile, uint32_t row) {
 }
 
 template <class Format>
-void large_q256(const MatArgs& a, const ActTile* x, uint8_t* scratch) {
+void large_q256(const MatArgs& a, const uint8_t* tiles, uint8_t* scratch) {
     using Block = typename Format::Block;
     constexpr uint32_t kRows = 16, kR = 4;
     struct Work {
@@ -588,6 +613,7 @@ void large_q256(const MatArgs& a, const ActTile* x, uint8_t* scratch) {
     };
     static_assert(sizeof(Work) <= kPanelBytes);
     Work& work = *reinterpret_cast<Work*>(scratch);
+    const auto* x = reinterpret_cast<const ActTile*>(tiles);
     const uint32_t n_blocks = a.n_in / kQK, n_tiles = (a.n_tok + kTileTokens - 1) / kTileTokens;
     for (uint32_t r0 = 0; r0 < a.n_rows; r0 += kRows) {
         const uint32_t n_rows = a.n_rows - r0 < kRows ? a.n_rows - r0 : kRows;
@@ -667,7 +693,7 @@ VecF tree_of_vectors(const VecF v[8]) {
 }
 
 template <class Format>
-void large_q32(const MatArgs& a, const ActTile* x, uint8_t* scratch) {
+void large_q32(const MatArgs& a, const uint8_t* tiles, uint8_t* scratch) {
     using Block = typename Format::Block;
     constexpr uint32_t kRows = 8, kR = 4;
     struct Work {
@@ -676,6 +702,7 @@ void large_q32(const MatArgs& a, const ActTile* x, uint8_t* scratch) {
     };
     static_assert(sizeof(Work) <= kPanelBytes);
     Work& work = *reinterpret_cast<Work*>(scratch);
+    const auto* x = reinterpret_cast<const ActTile*>(tiles);
     const uint32_t n_blocks = a.n_in / kQK32, n_tiles = (a.n_tok + kTileTokens - 1) / kTileTokens;
     const uint32_t n_wide = static_cast<uint32_t>(act_blocks(a.n_in));
     for (uint32_t r0 = 0; r0 < a.n_rows; r0 += kRows) {
@@ -713,9 +740,12 @@ void fill_avx2(Kernels& table) {
     fill_avx2_operators(table);
     const auto matrix = [&](TensorType type, MatSmall small, MatLarge large) {
         table.mat_small[static_cast<size_t>(type)] = small;
-        table.mat_large[static_cast<size_t>(type)] = large;
+        table.large.mat[static_cast<size_t>(type)] = large;
     };
-    table.has_large = true;
+    table.large.tile_tokens = kTileTokens;
+    table.large.tile_bytes = sizeof(ActTile);
+    table.large.from_tokens = kMaxSmallBatch + 1;
+    table.large.pack = pack;
     matrix(TensorType::q2_k, small_q256<Q2K>(), large_q256<Q2K>);
     matrix(TensorType::q3_k, small_q256<Q3K>(), large_q256<Q3K>);
     matrix(TensorType::q4_k, small_q256<Q4K>(), large_q256<Q4K>);

@@ -96,21 +96,6 @@ bool quantize_q32(const float* x, uint32_t n, ActBlock* y) {
     return finite;
 }
 
-void pack_tile(const ActBlock* x, size_t stride, uint32_t n_blocks, uint32_t n_tok, ActTile* y) {
-    for (uint32_t b = 0; b < n_blocks; ++b, ++y) {
-        if (n_tok < static_cast<uint32_t>(kTileTokens)) std::memset(y, 0, sizeof *y);
-        for (uint32_t t = 0; t < n_tok; ++t) {
-            const ActBlock& in = x[t * stride + b];
-            for (int k = 0; k < kActBlock / 4; ++k) std::memcpy(y->q[k][t], in.q + 4 * k, 4);
-            for (int g = 0; g < 8; ++g) {
-                std::memcpy(y->sums16[g][t], in.sums16 + 2 * g, 4);
-                y->d[g][t] = in.d[g];
-            }
-            for (int g = 0; g < 4; ++g) std::memcpy(y->sums32[g][t], in.sums32 + 2 * g, 4);
-        }
-    }
-}
-
 // ---- K-quants: one float step per 256 weights
 
 // A block brought to integers: weight = d * scale * q [- dmin * min], scales per kSub weights.
@@ -486,7 +471,6 @@ void attn_page(const AttnPage& page, uint32_t n_k, uint32_t n_v, AttnQuery* quer
 void fill_generic(Kernels& table) {
     table.quantize_q256 = quantize_q256;
     table.quantize_q32 = quantize_q32;
-    table.pack_tile = pack_tile;
     const auto small = [&](TensorType type) -> MatSmall& {
         return table.mat_small[static_cast<size_t>(type)];
     };

@@ -14,13 +14,6 @@
 namespace picolm {
 namespace {
 
-struct Level {
-    const char* name;
-    bool (*usable)();
-    void (*fill)(Kernels&);
-    int parent;  // index into kLevels; -1: none
-};
-
 bool always() {
     return true;
 }
@@ -34,13 +27,25 @@ bool has_avx2() {
 }
 #endif
 
+struct Level {
+    const char* name;
+    int parent;         // index into kLevels; -1: none
+    const char* needs;  // CPU features, in the words of /proc/cpuinfo
+    bool (*usable)();
+    void (*fill)(Kernels&);
+};
+// Parents stand before their children, better levels behind worse ones.
 constexpr Level kLevels[] = {
-    {"generic", always, fill_generic, -1},
+    {"generic", -1, "", always, fill_generic},
 #if defined(__x86_64__)
-    {"avx2", has_avx2, fill_avx2, 0},
+    {"avx2", 0, "avx2 f16c", has_avx2, fill_avx2},
 #endif
 };
 constexpr int kLevelCount = static_cast<int>(sizeof kLevels / sizeof kLevels[0]);
+
+bool usable(int level) {
+    return kLevels[level].usable() && (kLevels[level].parent < 0 || usable(kLevels[level].parent));
+}
 
 void fill(Kernels& table, int level) {
     if (kLevels[level].parent >= 0) fill(table, kLevels[level].parent);
@@ -52,7 +57,7 @@ const Kernels& table(int level) {
     static const std::array<Kernels, kLevelCount> tables = [] {
         std::array<Kernels, kLevelCount> all{};
         for (int i = 0; i < kLevelCount; ++i)
-            if (kLevels[i].usable()) fill(all[static_cast<size_t>(i)], i);
+            if (usable(i)) fill(all[static_cast<size_t>(i)], i);
         return all;
     }();
     return tables[static_cast<size_t>(level)];
@@ -71,16 +76,26 @@ ActKind act_kind(TensorType type) {
     }
 }
 
+std::vector<LevelInfo> all_levels() {
+    std::vector<LevelInfo> levels;
+    for (int i = kLevelCount - 1; i >= 0; --i) {
+        const Level& level = kLevels[i];
+        const char* parent = level.parent < 0 ? "" : kLevels[level.parent].name;
+        levels.push_back({level.name, parent, level.needs, usable(i)});
+    }
+    return levels;
+}
+
 std::vector<std::string_view> usable_levels() {
     std::vector<std::string_view> names;
-    for (int i = kLevelCount - 1; i >= 0; --i)
-        if (kLevels[i].usable()) names.push_back(kLevels[i].name);
+    for (const LevelInfo& level : all_levels())
+        if (level.usable) names.push_back(level.name);
     return names;
 }
 
 const Kernels* find_kernels(std::string_view name) {
     for (int i = 0; i < kLevelCount; ++i)
-        if (name == kLevels[i].name && kLevels[i].usable()) return &table(i);
+        if (name == kLevels[i].name && usable(i)) return &table(i);
     return nullptr;
 }
 

@@ -20,7 +20,7 @@ inline constexpr const char* kNumericsId = "1";
 inline constexpr int kActBlock = 256;  // activations per ActBlock
 inline constexpr int kPage = 64;       // positions per KV page
 inline constexpr int kMaxSmallBatch = 8;
-inline constexpr int kTileTokens = 8;  // tokens of an ActTile
+inline constexpr uint32_t kMaxTileTokens = 16;
 
 // What the weights of a matrix multiply: the form into which activations are brought first.
 enum class ActKind {
@@ -42,15 +42,6 @@ struct alignas(32) ActBlock {
 };
 static_assert(sizeof(ActBlock) == 352);
 
-// The same for kTileTokens tokens side by side, for the large-batch kernels.
-struct alignas(32) ActTile {
-    int8_t q[kActBlock / 4][kTileTokens][4];
-    int16_t sums16[8][kTileTokens][2];  // the pair of 16-sums of each 32
-    int16_t sums32[4][kTileTokens][2];  // pairs of 32-sums
-    float d[8][kTileTokens];            // [32-block][token]; q256: all rows equal
-};
-static_assert(sizeof(ActTile) == kTileTokens * (256 + 32 + 16 + 32));
-
 inline size_t act_blocks(size_t n) {
     return (n + kActBlock - 1) / kActBlock;
 }
@@ -68,13 +59,27 @@ struct MatArgs {
 
 // REQUIRES: 1 <= n_tok <= kMaxSmallBatch. x: [n_tok, act_blocks(n_in)].
 using MatSmall = void (*)(const MatArgs&, const ActBlock* x);
-// x: [ceil(n_tok / kTileTokens), act_blocks(n_in)]. panel: panel_bytes of scratch, 64-byte aligned.
-using MatLarge = void (*)(const MatArgs&, const ActTile* x, uint8_t* panel);
+// tiles: [ceil(n_tok / tile_tokens), act_blocks(n_in)] tiles of the level, 64-byte aligned.
+// panel: kPanelBytes of scratch, 64-byte aligned.
+using MatLarge = void (*)(const MatArgs&, const uint8_t* tiles, uint8_t* panel);
 // Any n_tok >= 1. x: [n_tok, x_stride].
 using MatFloat = void (*)(const MatArgs&, const float* x, size_t x_stride);
 
 inline constexpr size_t kPanelBytes = 64 * 1024;
 inline constexpr int kTypeSlots = 31;  // indexed by TensorType
+
+// Many tokens at once: a tile holds the same 256 activations of tile_tokens tokens in the order
+// that the matrices of the level want, which nobody else looks into.
+struct LargeBatch {
+    uint32_t tile_tokens;  // at most kMaxTileTokens; 0: the level has no large-batch kernels
+    uint32_t tile_bytes;   // a multiple of 64, at most tile_tokens * sizeof(ActBlock)
+    uint32_t from_tokens;  // from this many tokens on faster than the small-batch kernels
+    // n_tok <= tile_tokens rows of n_blocks, row t at x + t * stride, to n_blocks tiles; missing
+    // tokens become zeros.
+    void (*pack)(const ActBlock* x, size_t stride, uint32_t n_blocks, uint32_t n_tok,
+                 uint8_t* tiles);
+    MatLarge mat[kTypeSlots];  // every quantised type
+};
 
 // A KV head of one page: K transposed, so that slots are the lanes of q.k whatever the head size;
 // V by position, so that dimensions are the lanes of p.v.
@@ -98,13 +103,9 @@ struct Kernels {
     // False when x holds a value that is not finite.
     bool (*quantize_q256)(const float* x, uint32_t n, ActBlock* y);
     bool (*quantize_q32)(const float* x, uint32_t n, ActBlock* y);
-    // n_tok <= kTileTokens rows of n_blocks, row t at x + t * stride; missing tokens become zeros.
-    void (*pack_tile)(const ActBlock* x, size_t stride, uint32_t n_blocks, uint32_t n_tok,
-                      ActTile* y);
 
     MatSmall mat_small[kTypeSlots];  // every quantised type
-    MatLarge mat_large[kTypeSlots];  // every quantised type where has_large; else unused
-    bool has_large;
+    LargeBatch large;                // a level replaces it whole, or inherits it whole
     MatFloat mat_float[kTypeSlots];  // F32, F16, BF16
 
     // y = x / rms(x) * w. False when the sum of squares is not finite.
@@ -120,7 +121,16 @@ struct Kernels {
     void (*scale)(float* x, float factor, uint32_t n);  // x *= factor
 };
 
-// The levels that this build holds and this CPU can run, best first; "generic" is always last.
+// A level inherits what it lacks from its parent, and needs what the parent needs.
+struct LevelInfo {
+    std::string_view name;    // a value of PICOLM_ISA
+    std::string_view parent;  // empty for "generic"
+    std::string_view needs;   // CPU features, in the words of /proc/cpuinfo
+    bool usable;              // on this CPU
+};
+// The levels that this build holds, best first; "generic" is always last.
+std::vector<LevelInfo> all_levels();
+// Those of them that this CPU can run, in the same order.
 std::vector<std::string_view> usable_levels();
 // The best level, or the one that PICOLM_ISA names. invalid: unknown or not usable, with the list.
 Result<const Kernels*> select_kernels();

@@ -11,8 +11,7 @@ void mat_rows(const Kernels& kernels, const Matrix& m, uint32_t row0, uint32_t n
     const ActKind kind = act_kind(m.type);
     if (kind == ActKind::f32) return kernels.mat_float[slot](args, x.rows, x.row_stride);
     const uint8_t* acts = kind == ActKind::q256 ? x.q256 : x.q32;
-    if (x.tiled)
-        return kernels.mat_large[slot](args, reinterpret_cast<const ActTile*>(acts), panel);
+    if (x.tiled) return kernels.large.mat[slot](args, acts, panel);
     const auto* blocks = reinterpret_cast<const ActBlock*>(acts);
     for (uint32_t t = 0; t < x.n_tok; t += kMaxSmallBatch) {
         args.n_tok = std::min<uint32_t>(kMaxSmallBatch, x.n_tok - t);

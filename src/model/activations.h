@@ -35,8 +35,8 @@ struct Activations {
     uint32_t n_in = 0;
     const float* rows = nullptr;  // [n_tok, n_in], where f32 was asked for
     size_t row_stride = 0;
-    bool tiled = false;       // more tokens than a small kernel takes, and large ones exist
-    uint8_t* q256 = nullptr;  // ActBlock [n_tok, blocks]; tiled: ActTile [tiles, blocks]
+    bool tiled = false;       // for the large-batch kernels
+    uint8_t* q256 = nullptr;  // ActBlock [n_tok, blocks]; tiled: [tiles, blocks] of the level
     uint8_t* q32 = nullptr;
 };
 

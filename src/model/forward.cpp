@@ -41,7 +41,7 @@ class Arena {
 struct ThreadScratch {
     uint8_t* panel;      // kPanelBytes
     float* row;          // [n_embd] a normalised row
-    ActBlock* rows256;   // [kTileTokens, blocks] rows on their way into a tile
+    ActBlock* rows256;   // [kMaxTileTokens, blocks] rows on their way into a tile
     ActBlock* rows32;    // the same
     float* out;          // [max_chunk, kUnitRows]
     AttnQuery* queries;  // [max_queries]
@@ -82,9 +82,9 @@ size_t carve(const Model& model, uint32_t n_threads, uint32_t max_chunk, uint8_t
     const ActKinds kinds = all_kinds(model.weights);
     const uint32_t widest = std::max({s.n_embd, s.n_ff, s.n_head * s.n_embd_head_v});
     const size_t blocks = act_blocks(widest);
-    // Rows or tiles, whichever is larger: levels without large-batch kernels keep rows.
-    const size_t act_bytes = blocks * std::max(max_chunk * sizeof(ActBlock),
-                                               units(max_chunk, kTileTokens) * sizeof(ActTile));
+    // Rows, or tiles with a last one that is not full.
+    const size_t act_rows = size_t{units(max_chunk, kMaxTileTokens)} * kMaxTileTokens;
+    const size_t act_bytes = act_rows * blocks * sizeof(ActBlock);
     Arena arena(base);
     b.x = arena.take<float>(size_t{max_chunk} * s.n_embd);
     const size_t before = arena.used();
@@ -106,8 +106,8 @@ size_t carve(const Model& model, uint32_t n_threads, uint32_t max_chunk, uint8_t
         ThreadScratch t;
         t.panel = arena.take<uint8_t>(kPanelBytes);
         t.row = arena.take<float>(s.n_embd);
-        t.rows256 = arena.take<ActBlock>(kinds.q256 ? kTileTokens * blocks : 0);
-        t.rows32 = arena.take<ActBlock>(kinds.q32 ? kTileTokens * blocks : 0);
+        t.rows256 = arena.take<ActBlock>(kinds.q256 ? kMaxTileTokens * blocks : 0);
+        t.rows32 = arena.take<ActBlock>(kinds.q32 ? kMaxTileTokens * blocks : 0);
         t.out = arena.take<float>(size_t{max_chunk} * kUnitRows);
         t.queries = arena.take<AttnQuery>(max_queries(s));
         if (base) b.threads[i] = t;
@@ -174,9 +174,10 @@ template <typename Source>
 void Forward::State::prepare(ActKinds kinds, uint32_t n_in, const float* rows, size_t row_stride,
                              Source source) {
     acts = {n_tok, n_in, rows, row_stride, false, b.q256, b.q32};
-    acts.tiled = kernels.has_large && n_tok > static_cast<uint32_t>(kMaxSmallBatch);
+    const LargeBatch& large = kernels.large;
+    acts.tiled = large.tile_tokens > 0 && n_tok >= large.from_tokens;
     const bool tiled = acts.tiled;
-    const uint32_t per_unit = tiled ? kTileTokens : 1;
+    const uint32_t per_unit = tiled ? large.tile_tokens : 1;
     const size_t blocks = act_blocks(n_in);
     const auto n_blocks = static_cast<uint32_t>(blocks);
     pool.run(units(n_tok, per_unit), [&](uint32_t unit, unsigned thread) {
@@ -196,12 +197,9 @@ void Forward::State::prepare(ActKinds kinds, uint32_t n_in, const float* rows, s
         }
         if (!finite) failed.store(true, std::memory_order_relaxed);
         if (!tiled || !finite) return;
-        if (kinds.q256)
-            kernels.pack_tile(to256, blocks, n_blocks, n,
-                              reinterpret_cast<ActTile*>(b.q256) + unit * blocks);
-        if (kinds.q32)
-            kernels.pack_tile(to32, blocks, n_blocks, n,
-                              reinterpret_cast<ActTile*>(b.q32) + unit * blocks);
+        const size_t at = unit * blocks * large.tile_bytes;
+        if (kinds.q256) large.pack(to256, blocks, n_blocks, n, b.q256 + at);
+        if (kinds.q32) large.pack(to32, blocks, n_blocks, n, b.q32 + at);
     });
 }
 

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <random>
 
 #include "kernels/half.h"
@@ -64,12 +65,22 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-struct alignas(64) Scratch {
-    uint8_t bytes[kPanelBytes];
+// On the heap, aligned as the kernels' scratch memory is; exact size, so that a sanitizer sees
+// more.
+class AlignedBytes {
+  public:
+    explicit AlignedBytes(size_t n) : data_(new (std::align_val_t{64}) uint8_t[n]) {}
+    ~AlignedBytes() { operator delete[](data_, std::align_val_t{64}); }
+    AlignedBytes(const AlignedBytes&) = delete;
+    AlignedBytes& operator=(const AlignedBytes&) = delete;
+    uint8_t* get() const { return data_; }
+
+  private:
+    uint8_t* data_;
 };
 
 TEST_P(LevelTest, QuantisedMatrices) {
-    auto scratch = std::make_unique<Scratch>();
+    AlignedBytes scratch(kPanelBytes);
     for (const TensorTypeInfo& type : tensor_types()) {
         const ActKind kind = act_kind(type.type);
         if (kind == ActKind::f32) continue;
@@ -100,16 +111,19 @@ TEST_P(LevelTest, QuantisedMatrices) {
                     }
                     ASSERT_TRUE(same_bits(want, got))
                         << type.name << " small " << n_in << "x" << n_rows << " tok " << n_tok;
-                    if (!level.has_large) continue;
-                    const uint32_t n_tiles = (n_tok + kTileTokens - 1) / kTileTokens;
-                    std::vector<ActTile> tiles(n_tiles * blocks);
+                    const LargeBatch& large = level.large;
+                    if (large.tile_tokens == 0) continue;
+                    const uint32_t per_tile = large.tile_tokens;
+                    const uint32_t n_tiles = (n_tok + per_tile - 1) / per_tile;
+                    const size_t tile_row = blocks * large.tile_bytes;
+                    AlignedBytes tiles(n_tiles * tile_row);
                     for (uint32_t t = 0; t < n_tiles; ++t)
-                        level.pack_tile(&acts[t * kTileTokens * blocks], blocks,
-                                        static_cast<uint32_t>(blocks),
-                                        std::min(8u, n_tok - t * kTileTokens), &tiles[t * blocks]);
+                        large.pack(
+                            &acts[t * per_tile * blocks], blocks, static_cast<uint32_t>(blocks),
+                            std::min(per_tile, n_tok - t * per_tile), tiles.get() + t * tile_row);
                     std::fill(got.begin(), got.end(), -1.0f);
                     const MatArgs c{w.data(), bytes, n_rows, n_in, n_tok, got.data(), n_rows};
-                    level.mat_large[slot](c, tiles.data(), scratch->bytes);
+                    large.mat[slot](c, tiles.get(), scratch.get());
                     ASSERT_TRUE(same_bits(want, got))
                         << type.name << " large " << n_in << "x" << n_rows << " tok " << n_tok;
                 }
@@ -302,9 +316,58 @@ TEST(KernelsTest, LevelNames) {
             const bool is_float = act_kind(type.type) == ActKind::f32;
             EXPECT_EQ(k->mat_float[slot] != nullptr, is_float) << type.name;
             EXPECT_EQ(k->mat_small[slot] != nullptr, !is_float) << type.name;
-            EXPECT_EQ(k->mat_large[slot] != nullptr, k->has_large && !is_float) << type.name;
+            EXPECT_EQ(k->large.mat[slot] != nullptr, k->large.tile_tokens > 0 && !is_float)
+                << type.name;
         }
+        EXPECT_LE(k->large.tile_tokens, kMaxTileTokens);
+        EXPECT_LE(k->large.tile_bytes, k->large.tile_tokens * sizeof(ActBlock));
+        EXPECT_EQ(k->large.tile_bytes % 64, 0u);
     }
+}
+
+std::vector<const void*> entries(const Kernels& k) {
+    std::vector<const void*> all;
+    const auto add = [&](auto function) { all.push_back(reinterpret_cast<const void*>(function)); };
+    for (const MatSmall each : k.mat_small) add(each);
+    for (const MatFloat each : k.mat_float) add(each);
+    for (const MatLarge each : k.large.mat) add(each);
+    add(k.large.pack);
+    add(k.quantize_q256);
+    add(k.quantize_q32);
+    add(k.rms_norm);
+    add(k.add);
+    add(k.scale);
+    add(k.swiglu);
+    add(k.rope_norm);
+    add(k.to_f16);
+    add(k.attn_page);
+    return all;
+}
+
+// A CPU that has one branch of the tree need not have another: a table holds its own entries and
+// those of its ancestors, nothing else.
+TEST(KernelsTest, EntriesComeFromAncestors) {
+    std::map<std::string_view, LevelInfo> tree;
+    for (const LevelInfo& level : all_levels()) tree[level.name] = level;
+    const auto is_ancestor = [&](std::string_view ancestor, std::string_view name) {
+        for (; !name.empty(); name = tree.at(name).parent)
+            if (name == ancestor) return true;
+        return false;
+    };
+    const std::vector<std::string_view> usable = usable_levels();
+    for (const std::string_view mine : usable)
+        for (const std::string_view other : usable) {
+            if (is_ancestor(other, mine) || is_ancestor(mine, other)) continue;
+            // What both have comes from the ancestor that they share.
+            std::string_view shared = mine;
+            while (!is_ancestor(shared, other)) shared = tree.at(shared).parent;
+            const auto a = entries(*find_kernels(mine)), b = entries(*find_kernels(other));
+            const auto from = entries(*find_kernels(shared));
+            for (size_t i = 0; i < a.size(); ++i)
+                EXPECT_TRUE(a[i] != b[i] || a[i] == from[i]) << mine << " " << other << " " << i;
+        }
+    for (const auto& [name, level] : tree)
+        EXPECT_EQ(level.parent.empty(), name == "generic") << name;
 }
 
 }  // namespace
