@@ -1,9 +1,10 @@
-// AVX2 + F16C. Weights are unpacked to unsigned bytes where the format allows, so that one
-// maddubs multiplies 32 of them; sums are int32 and therefore exact in any order, and the float
-// steps follow generic.cpp. Everything is in an anonymous namespace: nothing compiled here with
-// AVX2 flags may be shared with other files.
+// AVX2 + F16C, small batches of quantised weights. Weights are unpacked to unsigned bytes where the
+// format allows, so that one maddubs multiplies 32 of them; sums are int32 and therefore exact in
+// any order, and the float steps follow generic.cpp. Everything is in an anonymous namespace:
+// nothing compiled here with AVX2 flags may be shared with other files.
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstring>
 
 #include "base/math.h"
@@ -16,16 +17,27 @@ namespace {
 
 #include "kernels/avx2_common.inc"
 
-VecF to_float(Vec v) {
-    return _mm256_cvtepi32_ps(v);
-}
+#include "kernels/avx2_formats.inc"
 
-// Sums of eight vectors: lane i of the result is the sum over v[i].
-Vec sum_lanes(const Vec v[8]) {
-    const Vec a = _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
-    const Vec b = _mm256_hadd_epi32(_mm256_hadd_epi32(v[4], v[5]), _mm256_hadd_epi32(v[6], v[7]));
+// Steps of horizontal sums, twice as fast as the instructions made for them: dwords of two vectors
+// alternate, then quadwords of two such.
+PICOLM_INLINE Vec add_dwords(Vec a, Vec b) {
+    return _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+}
+PICOLM_INLINE Vec add_qwords(Vec a, Vec b) {
+    return _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+}
+// Four vectors of add_dwords((v0, v1)), ((v2, v3)), ...: lane i of the result is the sum over v[i].
+PICOLM_INLINE Vec join_pairs(const Vec v[4]) {
+    const Vec a = add_qwords(v[0], v[1]), b = add_qwords(v[2], v[3]);
     return _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20),
                             _mm256_permute2x128_si256(a, b, 0x31));
+}
+// Lane i of the result is the sum over v[i].
+PICOLM_INLINE Vec sum_lanes(const Vec v[8]) {
+    const Vec pairs[4] = {add_dwords(v[0], v[1]), add_dwords(v[2], v[3]), add_dwords(v[4], v[5]),
+                          add_dwords(v[6], v[7])};
+    return join_pairs(pairs);
 }
 
 int32_t sum_lanes(Vec v) {
@@ -34,268 +46,140 @@ int32_t sum_lanes(Vec v) {
     return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
-VecF halves_to_float(const uint16_t h[8]) {
-    return _mm256_cvtph_ps(load128(h));
+// Eight dwords at p, p + stride, ...
+PICOLM_INLINE Vec gather(const uint8_t* p, size_t stride) {
+    __m128i v[8];
+    for (size_t i = 0; i < 8; ++i) v[i] = _mm_loadu_si32(p + i * stride);
+    const __m128i a =
+        _mm_unpacklo_epi64(_mm_unpacklo_epi32(v[0], v[1]), _mm_unpacklo_epi32(v[2], v[3]));
+    const __m128i b =
+        _mm_unpacklo_epi64(_mm_unpacklo_epi32(v[4], v[5]), _mm_unpacklo_epi32(v[6], v[7]));
+    return _mm256_set_m128i(b, a);
+}
+// The low half of each dword as a float; the high half.
+PICOLM_INLINE VecF low_halves(Vec v) {
+    const Vec words = _mm256_and_si256(v, _mm256_set1_epi32(0xffff));
+    const Vec packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0x08);
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
+}
+PICOLM_INLINE VecF high_halves(Vec v) {
+    const Vec words = _mm256_srli_epi32(v, 16);
+    const Vec packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0x08);
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
 }
 
-// ---- formats: how a block becomes eight vectors of bytes
-//
-// kSigned: the bytes are signed (products go through |q| and the sign of q moved to the
-// activation), else unsigned with kOffset to subtract. kChain: how many sums of maddubs over
-// groups of four weights fit into int16.
-
-constexpr uint8_t k_low4 = 15;
-
-PICOLM_INLINE Vec low_nibbles(Vec v) {
-    return _mm256_and_si256(v, _mm256_set1_epi8(k_low4));
-}
-PICOLM_INLINE Vec high_nibbles(Vec v) {
-    return low_nibbles(_mm256_srli_epi16(v, 4));
-}
-template <int kShift>
-PICOLM_INLINE Vec bits2(Vec v) {
-    return _mm256_and_si256(_mm256_srli_epi16(v, kShift), _mm256_set1_epi8(3));
-}
-// Bit kBit of each byte, moved to bit kTo.
-template <int kBit, int kTo>
-PICOLM_INLINE Vec move_bit(Vec v) {
-    const Vec moved = kBit > kTo ? _mm256_srli_epi16(v, kBit > kTo ? kBit - kTo : 0)
-                                 : _mm256_slli_epi16(v, kTo > kBit ? kTo - kBit : 0);
-    return _mm256_and_si256(moved, _mm256_set1_epi8(1 << kTo));
-}
-// Nibbles of 16 bytes: elements 0..15 low, 16..31 high.
-PICOLM_INLINE Vec nibbles_of_16(const uint8_t* qs) {
-    const __m128i b = load128(qs);
-    return low_nibbles(_mm256_set_m128i(_mm_srli_epi16(b, 4), b));
-}
-PICOLM_INLINE Vec iq4_levels(Vec nibbles) {
-    const __m128i levels = load128(kIq4Levels);
-    return _mm256_shuffle_epi8(_mm256_set_m128i(levels, levels), nibbles);
-}
-
-struct Q4K {
-    using Block = BlockQ4_K;
-    static constexpr int kSub = 32, kOffsetBits = -1, kChain = 8;
-    static constexpr bool kSigned = false, kHasMin = true;
-    PICOLM_INLINE static void unpack(const Block& b, Vec q[8]) {
-        for (int k = 0; k < 4; ++k) {
-            const Vec v = load(b.qs + 32 * k);
-            q[2 * k] = low_nibbles(v);
-            q[2 * k + 1] = high_nibbles(v);
-        }
-    }
-    PICOLM_INLINE static void scales(const Block& b, int16_t* scale, int16_t* min) {
-        uint8_t s[16];
-        unpack_q4_k_scales(b.scales, s, s + 8);
-        const Vec both = _mm256_cvtepu8_epi16(load128(s));
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(scale), _mm256_castsi256_si128(both));
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(min), _mm256_extracti128_si256(both, 1));
-    }
-};
-
-struct Q5K {
-    using Block = BlockQ5_K;
-    static constexpr int kSub = 32, kOffsetBits = -1, kChain = 4;
-    static constexpr bool kSigned = false, kHasMin = true;
-    PICOLM_INLINE static void unpack(const Block& b, Vec q[8]) {
-        const Vec h = load(b.qh);
-        const Vec high[8] = {move_bit<0, 4>(h), move_bit<1, 4>(h), move_bit<2, 4>(h),
-                             move_bit<3, 4>(h), move_bit<4, 4>(h), move_bit<5, 4>(h),
-                             move_bit<6, 4>(h), move_bit<7, 4>(h)};
-        for (int k = 0; k < 4; ++k) {
-            const Vec v = load(b.qs + 32 * k);
-            q[2 * k] = _mm256_or_si256(low_nibbles(v), high[2 * k]);
-            q[2 * k + 1] = _mm256_or_si256(high_nibbles(v), high[2 * k + 1]);
-        }
-    }
-    PICOLM_INLINE static void scales(const Block& b, int16_t* scale, int16_t* min) {
-        uint8_t s[16];
-        unpack_q4_k_scales(b.scales, s, s + 8);
-        const Vec both = _mm256_cvtepu8_epi16(load128(s));
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(scale), _mm256_castsi256_si128(both));
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(min), _mm256_extracti128_si256(both, 1));
-    }
-};
-
-struct Q6K {
-    using Block = BlockQ6_K;
-    static constexpr int kSub = 16, kOffsetBits = 5, kChain = 2;
-    static constexpr bool kSigned = false, kHasMin = false;
-    PICOLM_INLINE static void unpack(const Block& b, Vec q[8]) {
-        for (int half = 0; half < 2; ++half) {
-            const Vec l0 = load(b.ql + 64 * half), l1 = load(b.ql + 64 * half + 32);
-            const Vec h = load(b.qh + 32 * half);
-            q[4 * half] = _mm256_or_si256(low_nibbles(l0), _mm256_slli_epi16(bits2<0>(h), 4));
-            q[4 * half + 1] = _mm256_or_si256(low_nibbles(l1), _mm256_slli_epi16(bits2<2>(h), 4));
-            q[4 * half + 2] = _mm256_or_si256(high_nibbles(l0), _mm256_slli_epi16(bits2<4>(h), 4));
-            q[4 * half + 3] = _mm256_or_si256(high_nibbles(l1), _mm256_slli_epi16(bits2<6>(h), 4));
-        }
-    }
-    PICOLM_INLINE static void scales(const Block& b, int16_t* scale, int16_t*) {
-        _mm256_storeu_si256(reinterpret_cast<Vec*>(scale), _mm256_cvtepi8_epi16(load128(b.scales)));
-    }
-};
-
-struct Q3K {
-    using Block = BlockQ3_K;
-    static constexpr int kSub = 16, kOffsetBits = 2, kChain = 4;
-    static constexpr bool kSigned = false, kHasMin = false;
-    PICOLM_INLINE static void unpack(const Block& b, Vec q[8]) {
-        const Vec h = load(b.hmask);
-        const Vec high[8] = {move_bit<0, 2>(h), move_bit<1, 2>(h), move_bit<2, 2>(h),
-                             move_bit<3, 2>(h), move_bit<4, 2>(h), move_bit<5, 2>(h),
-                             move_bit<6, 2>(h), move_bit<7, 2>(h)};
-        for (int half = 0; half < 2; ++half) {
-            const Vec v = load(b.qs + 32 * half);
-            q[4 * half] = _mm256_or_si256(bits2<0>(v), high[4 * half]);
-            q[4 * half + 1] = _mm256_or_si256(bits2<2>(v), high[4 * half + 1]);
-            q[4 * half + 2] = _mm256_or_si256(bits2<4>(v), high[4 * half + 2]);
-            q[4 * half + 3] = _mm256_or_si256(bits2<6>(v), high[4 * half + 3]);
-        }
-    }
-    PICOLM_INLINE static void scales(const Block& b, int16_t* scale, int16_t*) {
-        int8_t s[16];
-        unpack_q3_k_scales(b.scales, s);
-        _mm256_storeu_si256(reinterpret_cast<Vec*>(scale), _mm256_cvtepi8_epi16(load128(s)));
-    }
-};
-
-struct Q2K {
-    using Block = BlockQ2_K;
-    static constexpr int kSub = 16, kOffsetBits = -1, kChain = 4;
-    static constexpr bool kSigned = false, kHasMin = true;
-    PICOLM_INLINE static void unpack(const Block& b, Vec q[8]) {
-        for (int half = 0; half < 2; ++half) {
-            const Vec v = load(b.qs + 32 * half);
-            q[4 * half] = bits2<0>(v);
-            q[4 * half + 1] = bits2<2>(v);
-            q[4 * half + 2] = bits2<4>(v);
-            q[4 * half + 3] = bits2<6>(v);
-        }
-    }
-    PICOLM_INLINE static void scales(const Block& b, int16_t* scale, int16_t* min) {
-        const Vec s = _mm256_cvtepu8_epi16(load128(b.scales));
-        _mm256_storeu_si256(reinterpret_cast<Vec*>(scale),
-                            _mm256_and_si256(s, _mm256_set1_epi16(15)));
-        _mm256_storeu_si256(reinterpret_cast<Vec*>(min), _mm256_srli_epi16(s, 4));
-    }
-};
-
-struct IQ4XS {
-    using Block = BlockIQ4_XS;
-    static constexpr int kSub = 32, kOffsetBits = -1, kChain = 1;
-    static constexpr bool kSigned = true, kHasMin = false;
-    PICOLM_INLINE static void unpack(const Block& b, Vec q[8]) {
-        for (int s = 0; s < 8; ++s) q[s] = iq4_levels(nibbles_of_16(b.qs + 16 * s));
-    }
-    PICOLM_INLINE static void scales(const Block& b, int16_t* scale, int16_t*) {
-        int8_t s[8];
-        unpack_iq4_xs_scales(b.scales_h, b.scales_l, s);
-        for (int i = 0; i < 8; ++i) scale[i] = s[i];
-    }
-};
-
-template <bool kSigned>
-PICOLM_INLINE Vec multiply(Vec q, Vec a) {
-    if (kSigned) return _mm256_maddubs_epi16(_mm256_abs_epi8(q), _mm256_sign_epi8(a, q));
-    return _mm256_maddubs_epi16(q, a);
+template <class Block>
+PICOLM_INLINE void prefetch_block(const uint8_t* at) {
+    for (size_t i = 0; i < sizeof(Block); i += 64)
+        _mm_prefetch(reinterpret_cast<const char*>(at + i), _MM_HINT_T0);
 }
 
 // ---- small batch, 256-blocks: eight rows are the lanes of the float steps
 
-template <class Format>
-PICOLM_INLINE Vec scale_pair(const int16_t* scale, int j) {
-    if (Format::kSub == 32) return _mm256_set1_epi16(scale[j]);
-    return _mm256_set_m128i(_mm_set1_epi16(scale[2 * j + 1]), _mm_set1_epi16(scale[2 * j]));
-}
-
-template <class Format>
-struct RowBlock {
-    Vec q[8];
-    Vec scale[8];
-    int16_t scales[16];
-    int16_t mins[16];
-
-    PICOLM_INLINE explicit RowBlock(const typename Format::Block& b) {
-        Format::unpack(b, q);
-        Format::scales(b, scales, mins);
-        for (int j = 0; j < 8; ++j) scale[j] = scale_pair<Format>(scales, j);
-    }
-    // Lanes that add up to S.
-    PICOLM_INLINE Vec dot(const ActBlock& x) const {
-        Vec sum = _mm256_setzero_si256();
-        if (Format::kOffsetBits > 0) {
-            const Vec sums = _mm256_madd_epi16(load(scales), load(x.sums16));
-            sum = _mm256_sub_epi32(
-                sum, _mm256_slli_epi32(sums, Format::kOffsetBits > 0 ? Format::kOffsetBits : 0));
-        }
-        for (int j = 0; j < 8; ++j) {
-            const Vec product = multiply<Format::kSigned>(q[j], load(x.q + 32 * j));
-            sum = _mm256_add_epi32(sum, _mm256_madd_epi16(product, scale[j]));
-        }
-        return sum;
-    }
-    // Lanes that add up to M.
-    PICOLM_INLINE Vec min_dot(const ActBlock& x) const {
-        if (Format::kSub == 16) return _mm256_madd_epi16(load(mins), load(x.sums16));
-        return _mm256_zextsi128_si256(_mm_madd_epi16(load128(mins), load128(x.sums32)));
-    }
-};
-
-template <class Format>
-uint16_t dmin_of(const typename Format::Block& b) {
-    if constexpr (Format::kHasMin) return b.dmin;
-    return 0;
-}
-
-// n_rows <= 8 rows from `w` on; missing ones repeat the last.
+// Lanes that add up to S of one block, for each token.
 template <class Format, int kTok>
-void rows_q256(const MatArgs& a, const ActBlock* x, const uint8_t* w, uint32_t n_rows, float* y) {
+PICOLM_INLINE void block_dots(const typename Format::Block& b, const Scales& scales,
+                              const ActBlock* const x[kTok], Vec sum[kTok]) {
+    Vec q[8];
+    Format::unpack(b, q);
+    if constexpr (Format::kOffsetBits > 0) {
+        const Vec words = _mm256_cvtepi8_epi16(Format::scale_bytes(b));
+        for (int t = 0; t < kTok; ++t)
+            sum[t] =
+                _mm256_sub_epi32(_mm256_setzero_si256(),
+                                 _mm256_slli_epi32(_mm256_madd_epi16(words, load(x[t]->sums16)),
+                                                   Format::kOffsetBits));
+    }
+    const auto step = [&](Vec scale, int j) __attribute__((always_inline)) {
+        for (int t = 0; t < kTok; ++t) {
+            const Vec product =
+                _mm256_madd_epi16(multiply<Format::kSigned>(q[j], load(x[t]->q + 32 * j)), scale);
+            sum[t] =
+                j == 0 && Format::kOffsetBits < 0 ? product : _mm256_add_epi32(sum[t], product);
+        }
+    };
+    step(scale_of<0>(scales.words), 0);
+    step(scale_of<1>(scales.words), 1);
+    step(scale_of<2>(scales.words), 2);
+    step(scale_of<3>(scales.words), 3);
+    step(scale_of<4>(scales.words), 4);
+    step(scale_of<5>(scales.words), 5);
+    step(scale_of<6>(scales.words), 6);
+    step(scale_of<7>(scales.words), 7);
+}
+
+// Lanes that add up to M of two rows, the first in the lower half.
+template <class Format>
+PICOLM_INLINE Vec min_dots(const Scales& a, const Scales& b, const ActBlock& x) {
+    if constexpr (Format::kSub == 32) {
+        const Vec words = _mm256_cvtepu8_epi16(_mm_unpackhi_epi64(a.mins, b.mins));
+        return _mm256_madd_epi16(words, twice(load128(x.sums32)));
+    } else {
+        const Vec sums = load(x.sums16);
+        const Vec first = _mm256_madd_epi16(_mm256_cvtepu8_epi16(a.mins), sums);
+        const Vec second = _mm256_madd_epi16(_mm256_cvtepu8_epi16(b.mins), sums);
+        return _mm256_add_epi32(_mm256_permute2x128_si256(first, second, 0x20),
+                                _mm256_permute2x128_si256(first, second, 0x31));
+    }
+}
+// Four of these, in the order of the rows.
+PICOLM_INLINE Vec join_halves(const Vec v[4]) {
+    const Vec mixed = add_qwords(add_dwords(v[0], v[1]), add_dwords(v[2], v[3]));
+    return _mm256_permutevar8x32_epi32(mixed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+// Eight rows, `stride` apart, from `row` on.
+template <class Format, int kTok>
+PICOLM_INLINE void rows_q256(const uint8_t* row, size_t stride, uint32_t n_blocks,
+                             const ActBlock* x, VecF acc[kTok]) {
     using Block = typename Format::Block;
-    const uint32_t n_blocks = a.n_in / kQK;
-    const Block* row[8];
-    for (uint32_t r = 0; r < 8; ++r)
-        row[r] = reinterpret_cast<const Block*>(w + (r < n_rows ? r : n_rows - 1) * a.row_bytes);
-    const char* ahead = reinterpret_cast<const char*>(w) + 8 * a.row_bytes;
-    VecF acc[kTok];
-    for (VecF& each : acc) each = _mm256_setzero_ps();
-    for (uint32_t b = 0; b < n_blocks; ++b) {
-        for (size_t i = 0; i < 8 * sizeof(Block); i += 64) _mm_prefetch(ahead + i, _MM_HINT_T0);
-        ahead += 8 * sizeof(Block);
-        Vec sums[kTok][8], min_sums[kTok][8];
-        uint16_t d[8], dmin[8];
-        for (int r = 0; r < 8; ++r) {
-            const Block& block = row[r][b];
-            const RowBlock<Format> unpacked(block);
-            d[r] = block.d;
-            dmin[r] = dmin_of<Format>(block);
+    for (int t = 0; t < kTok; ++t) acc[t] = _mm256_setzero_ps();
+    for (uint32_t b = 0; b < n_blocks; ++b, row += sizeof(Block)) {
+        const ActBlock* in[kTok];
+        for (uint32_t t = 0; t < kTok; ++t) in[t] = x + t * n_blocks + b;
+        Vec dots[kTok][4], mins[kTok][4];
+#pragma GCC unroll 1
+        for (size_t p = 0; p < 4; ++p) {
+            const uint8_t* at = row + 2 * p * stride;
+            const Block& first = *reinterpret_cast<const Block*>(at);
+            const Block& second = *reinterpret_cast<const Block*>(at + stride);
+            prefetch_block<Block>(at + 8 * stride);
+            prefetch_block<Block>(at + 9 * stride);
+            Vec sum[2][kTok];
+            const Scales scales1 = Format::scales(first);
+            block_dots<Format, kTok>(first, scales1, in, sum[0]);
+            const Scales scales2 = Format::scales(second);
+            block_dots<Format, kTok>(second, scales2, in, sum[1]);
             for (int t = 0; t < kTok; ++t) {
-                const ActBlock& in = x[static_cast<uint32_t>(t) * n_blocks + b];
-                sums[t][r] = unpacked.dot(in);
-                if (Format::kHasMin) min_sums[t][r] = unpacked.min_dot(in);
+                dots[t][p] = add_dwords(sum[0][t], sum[1][t]);
+                if (Format::kHasMin) mins[t][p] = min_dots<Format>(scales1, scales2, *in[t]);
             }
         }
+        const Vec halves = gather(row + Format::kHalves, stride);
+        const VecF d = Format::kHighHalf ? high_halves(halves) : low_halves(halves);
         for (int t = 0; t < kTok; ++t) {
-            const ActBlock& in = x[static_cast<uint32_t>(t) * n_blocks + b];
-            VecF term = _mm256_mul_ps(halves_to_float(d), to_float(sum_lanes(sums[t])));
+            VecF term = _mm256_mul_ps(d, to_float(join_pairs(dots[t])));
             if (Format::kHasMin)
                 term = _mm256_sub_ps(
-                    term, _mm256_mul_ps(halves_to_float(dmin), to_float(sum_lanes(min_sums[t]))));
-            acc[t] = _mm256_add_ps(acc[t], _mm256_mul_ps(_mm256_set1_ps(in.d[0]), term));
+                    term, _mm256_mul_ps(high_halves(halves), to_float(join_halves(mins[t]))));
+            acc[t] = _mm256_add_ps(acc[t], _mm256_mul_ps(_mm256_set1_ps(in[t]->d[0]), term));
         }
-    }
-    for (int t = 0; t < kTok; ++t) {
-        float out[8];
-        _mm256_storeu_ps(out, acc[t]);
-        std::memcpy(y + static_cast<size_t>(t) * a.y_stride, out, n_rows * sizeof(float));
     }
 }
 
 template <class Format, int kTok>
 void mat_q256_fixed(const MatArgs& a, const ActBlock* x) {
-    for (uint32_t r = 0; r < a.n_rows; r += 8)
-        rows_q256<Format, kTok>(a, x, a.w + r * a.row_bytes, a.n_rows - r < 8 ? a.n_rows - r : 8,
-                                a.y + r);
+    const uint32_t n_blocks = a.n_in / kQK;
+    VecF acc[kTok];
+    uint32_t r = 0;
+    for (; r + 8 <= a.n_rows; r += 8) {
+        rows_q256<Format, kTok>(a.w + r * a.row_bytes, a.row_bytes, n_blocks, x, acc);
+        for (size_t t = 0; t < kTok; ++t) _mm256_storeu_ps(a.y + t * a.y_stride + r, acc[t]);
+    }
+    for (; r < a.n_rows; ++r) {  // eight times the same
+        rows_q256<Format, kTok>(a.w + r * a.row_bytes, 0, n_blocks, x, acc);
+        for (size_t t = 0; t < kTok; ++t) a.y[t * a.y_stride + r] = _mm256_cvtss_f32(acc[t]);
+    }
 }
 
 // A token count becomes a sequence of fixed ones: what one kernel keeps in registers.
@@ -329,61 +213,42 @@ constexpr MatSmall small_q256() {
 
 // ---- 32-element blocks: eight blocks of one row are the lanes of the float steps
 
-struct Q4_0 {
-    using Block = BlockQ4_0;
-    static constexpr int kOffset = 8, kChain = 8;
-    static constexpr bool kSigned = false, kHasMin = false;
-    PICOLM_INLINE static Vec unpack(const Block& b) { return nibbles_of_16(b.qs); }
-};
-struct Q4_1 {
-    using Block = BlockQ4_1;
-    static constexpr int kOffset = 0, kChain = 8;
-    static constexpr bool kSigned = false, kHasMin = true;
-    PICOLM_INLINE static Vec unpack(const Block& b) { return nibbles_of_16(b.qs); }
-};
-PICOLM_INLINE Vec fifth_bits(const uint8_t* qh) {
-    int32_t bits;
-    std::memcpy(&bits, qh, sizeof bits);
-    const Vec spread = _mm256_shuffle_epi8(
-        _mm256_set1_epi32(bits), _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2,
-                                                  2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3));
-    const Vec select = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201u));
-    const Vec is_set = _mm256_cmpeq_epi8(_mm256_and_si256(spread, select), select);
-    return _mm256_and_si256(is_set, _mm256_set1_epi8(16));
-}
-struct Q5_0 {
-    using Block = BlockQ5_0;
-    static constexpr int kOffset = 16, kChain = 4;
-    static constexpr bool kSigned = false, kHasMin = false;
-    PICOLM_INLINE static Vec unpack(const Block& b) {
-        return _mm256_or_si256(nibbles_of_16(b.qs), fifth_bits(b.qh));
-    }
-};
-struct Q5_1 {
-    using Block = BlockQ5_1;
-    static constexpr int kOffset = 0, kChain = 4;
-    static constexpr bool kSigned = false, kHasMin = true;
-    PICOLM_INLINE static Vec unpack(const Block& b) {
-        return _mm256_or_si256(nibbles_of_16(b.qs), fifth_bits(b.qh));
-    }
-};
-struct Q8_0 {
-    using Block = BlockQ8_0;
-    static constexpr int kOffset = 0, kChain = 1;
-    static constexpr bool kSigned = true, kHasMin = false;
-    PICOLM_INLINE static Vec unpack(const Block& b) { return load(b.qs); }
-};
-struct IQ4NL {
-    using Block = BlockIQ4_NL;
-    static constexpr int kOffset = 0, kChain = 1;
-    static constexpr bool kSigned = true, kHasMin = false;
-    PICOLM_INLINE static Vec unpack(const Block& b) { return iq4_levels(nibbles_of_16(b.qs)); }
-};
-
 template <class Format>
-uint16_t m_of(const typename Format::Block& b) {
+uint16_t offset_half(const typename Format::Block& b) {
     if constexpr (Format::kHasMin) return b.m;
     return 0;
+}
+
+// What the offset of the weights adds to a sum of products.
+template <class Format>
+PICOLM_INLINE Vec offset(Vec act_sums) {
+    if constexpr (Format::kOffsetBits < 0) return _mm256_setzero_si256();
+    return _mm256_slli_epi32(act_sums, Format::kOffsetBits);
+}
+
+// Lane i of the result: the sum of the words of v[i].
+template <int kChain>
+PICOLM_INLINE Vec sum_products(const Vec v[8]) {
+    if constexpr (kChain == 8) {  // eight words of each sum up in a word
+        const auto add = [](Vec a, Vec b) __attribute__((always_inline)) {
+            return _mm256_add_epi16(a, b);
+        };
+        Vec pairs[4], fours[2];
+        for (int i = 0; i < 4; ++i)
+            pairs[i] = add(_mm256_unpacklo_epi16(v[2 * i], v[2 * i + 1]),
+                           _mm256_unpackhi_epi16(v[2 * i], v[2 * i + 1]));
+        for (int i = 0; i < 2; ++i)
+            fours[i] = add(_mm256_unpacklo_epi32(pairs[2 * i], pairs[2 * i + 1]),
+                           _mm256_unpackhi_epi32(pairs[2 * i], pairs[2 * i + 1]));
+        const Vec halves = add(_mm256_unpacklo_epi64(fours[0], fours[1]),
+                               _mm256_unpackhi_epi64(fours[0], fours[1]));
+        return _mm256_add_epi32(_mm256_cvtepi16_epi32(_mm256_castsi256_si128(halves)),
+                                _mm256_cvtepi16_epi32(_mm256_extracti128_si256(halves, 1)));
+    } else {
+        Vec sums[8];
+        for (int i = 0; i < 8; ++i) sums[i] = _mm256_madd_epi16(v[i], _mm256_set1_epi16(1));
+        return sum_lanes(sums);
+    }
 }
 
 // One 32-block, for the ragged end of a row.
@@ -391,10 +256,11 @@ template <class Format>
 float term_q32(const typename Format::Block& b, const ActBlock& x, uint32_t g) {
     const Vec product = multiply<Format::kSigned>(Format::unpack(b), load(x.q + 32 * g));
     const int32_t sum =
-        sum_lanes(_mm256_madd_epi16(product, _mm256_set1_epi16(1))) - Format::kOffset * x.sums32[g];
+        sum_lanes(_mm256_madd_epi16(product, _mm256_set1_epi16(1))) -
+        (Format::kOffsetBits < 0 ? 0 : x.sums32[g] * (1 << (Format::kOffsetBits & 7)));
     float term = f16_to_f32(b.d) * static_cast<float>(sum);
     if (Format::kHasMin)
-        term = term + f16_to_f32(m_of<Format>(b)) * static_cast<float>(x.sums32[g]);
+        term = term + f16_to_f32(offset_half<Format>(b)) * static_cast<float>(x.sums32[g]);
     return x.d[g] * term;
 }
 
@@ -411,27 +277,21 @@ void mat_q32_fixed(const MatArgs& a, const ActBlock* x) {
             const Block* b = row + 8 * i;
             for (size_t p = 0; p < 8 * sizeof(Block); p += 64)
                 _mm_prefetch(reinterpret_cast<const char*>(b) + 4096 + p, _MM_HINT_T0);
-            uint16_t d[8], m[8];
             Vec q[8], sums[8];
-            for (int g = 0; g < 8; ++g) {
-                q[g] = Format::unpack(b[g]);
-                d[g] = b[g].d;
-                m[g] = m_of<Format>(b[g]);
-            }
+            for (int g = 0; g < 8; ++g) q[g] = Format::unpack(b[g]);
+            const Vec halves = gather(reinterpret_cast<const uint8_t*>(b), sizeof(Block));
+            const VecF d = low_halves(halves);
             for (size_t t = 0; t < kTok; ++t) {
                 const ActBlock& in = x[t * x_stride + i];
                 for (int g = 0; g < 8; ++g)
-                    sums[g] = _mm256_madd_epi16(
-                        multiply<Format::kSigned>(q[g], load(in.q + 32 * g)), _mm256_set1_epi16(1));
-                Vec sum = sum_lanes(sums);
+                    sums[g] = multiply<Format::kSigned>(q[g], load(in.q + 32 * g));
+                Vec sum = sum_products<Format::kChain>(sums);
                 const Vec act_sums = _mm256_cvtepi16_epi32(load128(in.sums32));
-                if (Format::kOffset)
-                    sum = _mm256_sub_epi32(
-                        sum, _mm256_mullo_epi32(act_sums, _mm256_set1_epi32(Format::kOffset)));
-                VecF term = _mm256_mul_ps(halves_to_float(d), to_float(sum));
+                sum = _mm256_sub_epi32(sum, offset<Format>(act_sums));
+                VecF term = _mm256_mul_ps(d, to_float(sum));
                 if (Format::kHasMin)
                     term =
-                        _mm256_add_ps(term, _mm256_mul_ps(halves_to_float(m), to_float(act_sums)));
+                        _mm256_add_ps(term, _mm256_mul_ps(high_halves(halves), to_float(act_sums)));
                 acc[t] = _mm256_add_ps(acc[t], _mm256_mul_ps(_mm256_loadu_ps(in.d), term));
             }
         }
@@ -455,309 +315,26 @@ constexpr MatSmall small_q32() {
                           mat_q32_fixed<Format, 4>>;
 }
 
-// ---- large batch: tokens are the lanes
-//
-// A panel holds one 256-block of kRows rows as bytes; a tile holds the same block of 8 tokens, four
-// activations of each side by side, so that a broadcast of four weights meets 8 tokens.
-
-constexpr uint32_t kPanelTiles = 16;  // tiles that share one unpacking: 128 tokens
-constexpr uint32_t kTileTokens = 8;
-
-struct alignas(64) ActTile {
-    int8_t q[kActBlock / 4][kTileTokens][4];
-    int16_t sums16[8][kTileTokens][2];  // the pair of 16-sums of each 32
-    int16_t sums32[4][kTileTokens][2];  // pairs of 32-sums
-    float d[8][kTileTokens];            // [32-block][token]; q256: all rows equal
-};
-static_assert(sizeof(ActTile) == kTileTokens * (256 + 32 + 16 + 32));
-
-void pack(const ActBlock* x, size_t stride, uint32_t n_blocks, uint32_t n_tok, uint8_t* tiles) {
-    auto* y = reinterpret_cast<ActTile*>(tiles);
-    for (uint32_t b = 0; b < n_blocks; ++b, ++y) {
-        if (n_tok < kTileTokens) std::memset(y, 0, sizeof *y);
-        for (uint32_t t = 0; t < n_tok; ++t) {
-            const ActBlock& in = x[t * stride + b];
-            for (int k = 0; k < kActBlock / 4; ++k) std::memcpy(y->q[k][t], in.q + 4 * k, 4);
-            for (int g = 0; g < 8; ++g) {
-                std::memcpy(y->sums16[g][t], in.sums16 + 2 * g, 4);
-                y->d[g][t] = in.d[g];
-            }
-            for (int g = 0; g < 4; ++g) std::memcpy(y->sums32[g][t], in.sums32 + 2 * g, 4);
-        }
-    }
-}
-
-template <uint32_t kRows>
-struct Panel {
-    uint8_t q[kRows][kQK];
-    int16_t scale[kRows][16];
-    int16_t min[kRows][16];
-    float d[kRows][8];  // one per 32-block; 256-blocks use the first
-    float m[kRows][8];
-};
-
-PICOLM_INLINE Vec broadcast4(const void* p) {
-    int32_t bits;
-    std::memcpy(&bits, p, sizeof bits);
-    return _mm256_set1_epi32(bits);
-}
-
-// Products of kSub weights of kR rows with kT tiles of 8 tokens, each row's sum times its scale
-// added to sum[row][tile].
-template <int kSub, int kChain, bool kSigned, int kR, int kT>
-PICOLM_INLINE void sub_block(const uint8_t* const q[kR],
-                             const int8_t (*const x[kT])[kTileTokens][4],
-                             const int16_t* const scale[kR], Vec sum[kR][kT]) {
-    constexpr int kGroups = kSub / 4;
-#pragma GCC unroll 8
-    for (int g0 = 0; g0 < kGroups; g0 += kChain) {
-        Vec acc[kR][kT];
-#pragma GCC unroll 8
-        for (int g = g0; g < g0 + kChain; ++g) {
-            Vec in[kT];
-            for (int t = 0; t < kT; ++t) in[t] = load(x[t][g]);
-#pragma GCC unroll 4
-            for (int r = 0; r < kR; ++r) {
-                const Vec w = broadcast4(q[r] + 4 * g);
-#pragma GCC unroll 2
-                for (int t = 0; t < kT; ++t) {
-                    const Vec product = multiply<kSigned>(w, in[t]);
-                    acc[r][t] = g == g0 ? product : _mm256_add_epi16(acc[r][t], product);
-                }
-            }
-        }
-#pragma GCC unroll 4
-        for (int r = 0; r < kR; ++r) {
-            const Vec factor = scale ? _mm256_set1_epi16(*scale[r]) : _mm256_set1_epi16(1);
-#pragma GCC unroll 2
-            for (int t = 0; t < kT; ++t)
-                sum[r][t] = _mm256_add_epi32(sum[r][t], _mm256_madd_epi16(acc[r][t], factor));
-        }
-    }
-}
-
-template <int kPairs>
-PICOLM_INLINE Vec pair_sums(const int16_t (*sums)[kTileTokens][2], const int16_t* factors) {
-    Vec sum = _mm256_setzero_si256();
-    for (int g = 0; g < kPairs; ++g)
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(load(sums[g]), broadcast4(factors + 2 * g)));
-    return sum;
-}
-
-// One block of kR rows against kT tiles: acc[t][r] += da * (d * S - dmin * M).
-template <class Format, int kR, int kT, uint32_t kRows>
-PICOLM_INLINE void tile_q256(const Panel<kRows>& panel, uint32_t row, const ActTile* const x[kT],
-                             VecF* const acc[kT]) {
-    Vec sum[kR][kT];
-    for (uint32_t r = 0; r < kR; ++r)
-        for (int t = 0; t < kT; ++t) {
-            sum[r][t] = _mm256_setzero_si256();
-            if (Format::kOffsetBits > 0)
-                sum[r][t] = _mm256_sub_epi32(
-                    sum[r][t],
-                    _mm256_slli_epi32(pair_sums<8>(x[t]->sums16, panel.scale[row + r]),
-                                      Format::kOffsetBits > 0 ? Format::kOffsetBits : 0));
-        }
-    for (int s = 0; s < kQK / Format::kSub; ++s) {
-        const uint8_t* q[kR];
-        const int16_t* scale[kR];
-        const int8_t(*in[kT])[kTileTokens][4];
-        for (uint32_t r = 0; r < kR; ++r) {
-            q[r] = panel.q[row + r] + s * Format::kSub;
-            scale[r] = &panel.scale[row + r][s];
-        }
-        for (int t = 0; t < kT; ++t) in[t] = x[t]->q + s * Format::kSub / 4;
-        sub_block<Format::kSub, Format::kChain, Format::kSigned, kR, kT>(q, in, scale, sum);
-    }
-    for (uint32_t r = 0; r < kR; ++r)
-        for (int t = 0; t < kT; ++t) {
-            VecF term = _mm256_mul_ps(_mm256_set1_ps(panel.d[row + r][0]), to_float(sum[r][t]));
-            if (Format::kHasMin) {
-                const Vec mins = Format::kSub == 16
-                                     ? pair_sums<8>(x[t]->sums16, panel.min[row + r])
-                                     : pair_sums<4>(x[t]->sums32, panel.min[row + r]);
-                term = _mm256_sub_ps(
-                    term, _mm256_mul_ps(_mm256_set1_ps(panel.m[row + r][0]), to_float(mins)));
-            }
-            acc[t][r] = _mm256_add_ps(acc[t][r], _mm256_mul_ps(_mm256_load_ps(x[t]->d[0]), term));
-        }
-}
-
-template <class Format, uint32_t kRows>
-void unpack_q256(Panel<kRows>& panel, uint32_t r, const typename Format::Block& b) {
-    Vec q[8];
-    Format::unpack(b, q);
-    for (int j = 0; j < 8; ++j)
-        _mm256_store_si256(reinterpret_cast<Vec*>(panel.q[r] + 32 * j), q[j]);
-    Format::scales(b, panel.scale[r], panel.min[r]);
-    panel.d[r][0] = f16_to_f32(b.d);
-    if constexpr (Format::kHasMin) panel.m[r][0] = f16_to_f32(b.dmin);
-}
-
-// Eight tokens' sums of one row leave the lanes.
-void store_column(VecF v, const MatArgs& a, uint32_t tile, uint32_t row) {
-    float out[8];
-    _mm256_storeu_ps(out, v);
-    const uint32_t first = tile * kTileTokens;
-    for (uint32_t t = 0; t < kTileTokens && first + t < a.n_tok; ++t)
-        a.y[(first + t) * a.y_stride + row] = out[t];
-}
-
-template <class Format>
-void large_q256(const MatArgs& a, const uint8_t* tiles, uint8_t* scratch) {
-    using Block = typename Format::Block;
-    constexpr uint32_t kRows = 16, kR = 4;
-    struct Work {
-        alignas(64) Panel<kRows> panel;
-        VecF acc[kPanelTiles][kRows];
-    };
-    static_assert(sizeof(Work) <= kPanelBytes);
-    Work& work = *reinterpret_cast<Work*>(scratch);
-    const auto* x = reinterpret_cast<const ActTile*>(tiles);
-    const uint32_t n_blocks = a.n_in / kQK, n_tiles = (a.n_tok + kTileTokens - 1) / kTileTokens;
-    for (uint32_t r0 = 0; r0 < a.n_rows; r0 += kRows) {
-        const uint32_t n_rows = a.n_rows - r0 < kRows ? a.n_rows - r0 : kRows;
-        const uint32_t padded = (n_rows + kR - 1) / kR * kR;
-        for (uint32_t t0 = 0; t0 < n_tiles; t0 += kPanelTiles) {
-            const uint32_t n = n_tiles - t0 < kPanelTiles ? n_tiles - t0 : kPanelTiles;
-            std::memset(work.acc, 0, n * sizeof work.acc[0]);
-            for (uint32_t b = 0; b < n_blocks; ++b) {
-                for (uint32_t r = 0; r < padded; ++r) {
-                    const uint32_t real = r < n_rows ? r : n_rows - 1;
-                    const uint8_t* row = a.w + (r0 + real) * a.row_bytes;
-                    const auto* block = reinterpret_cast<const Block*>(row) + b;
-                    _mm_prefetch(reinterpret_cast<const char*>(block + 1), _MM_HINT_T0);
-                    _mm_prefetch(reinterpret_cast<const char*>(block + 1) + 64, _MM_HINT_T0);
-                    _mm_prefetch(reinterpret_cast<const char*>(block + 1) + 128, _MM_HINT_T0);
-                    unpack_q256<Format, kRows>(work.panel, r, *block);
-                }
-                const ActTile* in = x + t0 * n_blocks + b;
-                uint32_t t = 0;
-                for (; t + 2 <= n; t += 2) {
-                    const ActTile* const two[] = {in + t * n_blocks, in + (t + 1) * n_blocks};
-                    for (uint32_t r = 0; r < padded; r += kR) {
-                        VecF* const acc[] = {work.acc[t] + r, work.acc[t + 1] + r};
-                        tile_q256<Format, kR, 2, kRows>(work.panel, r, two, acc);
-                    }
-                }
-                for (uint32_t r = 0; t < n && r < padded; r += kR) {
-                    const ActTile* const one[] = {in + t * n_blocks};
-                    VecF* const acc[] = {work.acc[t] + r};
-                    tile_q256<Format, kR, 1, kRows>(work.panel, r, one, acc);
-                }
-            }
-            for (uint32_t t = 0; t < n; ++t)
-                for (uint32_t r = 0; r < n_rows; ++r)
-                    store_column(work.acc[t][r], a, t0 + t, r0 + r);
-        }
-    }
-}
-
-template <class Format, uint32_t kRows>
-void unpack_q32(Panel<kRows>& panel, uint32_t r, const typename Format::Block& b, uint32_t g) {
-    _mm256_store_si256(reinterpret_cast<Vec*>(panel.q[r] + 32 * g), Format::unpack(b));
-    panel.d[r][g] = f16_to_f32(b.d);
-    if constexpr (Format::kHasMin) panel.m[r][g] = f16_to_f32(b.m);
-}
-
-// n_groups 32-blocks of kR rows against one tile; acc: [row][8 accumulators].
-template <class Format, int kR, uint32_t kRows>
-PICOLM_INLINE void tile_q32(const Panel<kRows>& panel, uint32_t row, const ActTile& x,
-                            uint32_t n_groups, VecF (*acc)[8]) {
-    for (uint32_t g = 0; g < n_groups; ++g) {
-        const uint8_t* q[kR];
-        Vec sum[kR][1];
-        const Vec act_sum = _mm256_madd_epi16(load(x.sums16[g]), _mm256_set1_epi16(1));
-        const Vec offset = _mm256_mullo_epi32(act_sum, _mm256_set1_epi32(Format::kOffset));
-        for (uint32_t r = 0; r < kR; ++r) {
-            q[r] = panel.q[row + r] + 32 * g;
-            sum[r][0] = _mm256_sub_epi32(_mm256_setzero_si256(), offset);
-        }
-        const int8_t(*const in[])[kTileTokens][4] = {x.q + 8 * g};
-        sub_block<32, Format::kChain, Format::kSigned, kR, 1>(q, in, nullptr, sum);
-        const VecF da = _mm256_load_ps(x.d[g]);
-        for (uint32_t r = 0; r < kR; ++r) {
-            VecF term = _mm256_mul_ps(_mm256_set1_ps(panel.d[row + r][g]), to_float(sum[r][0]));
-            if (Format::kHasMin)
-                term = _mm256_add_ps(
-                    term, _mm256_mul_ps(_mm256_set1_ps(panel.m[row + r][g]), to_float(act_sum)));
-            acc[r][g] = _mm256_add_ps(acc[r][g], _mm256_mul_ps(da, term));
-        }
-    }
-}
-
-VecF tree_of_vectors(const VecF v[8]) {
-    const VecF a0 = _mm256_add_ps(v[0], v[4]), a1 = _mm256_add_ps(v[1], v[5]);
-    const VecF a2 = _mm256_add_ps(v[2], v[6]), a3 = _mm256_add_ps(v[3], v[7]);
-    return _mm256_add_ps(_mm256_add_ps(a0, a2), _mm256_add_ps(a1, a3));
-}
-
-template <class Format>
-void large_q32(const MatArgs& a, const uint8_t* tiles, uint8_t* scratch) {
-    using Block = typename Format::Block;
-    constexpr uint32_t kRows = 8, kR = 4;
-    struct Work {
-        alignas(64) Panel<kRows> panel;
-        VecF acc[kPanelTiles][kRows][8];
-    };
-    static_assert(sizeof(Work) <= kPanelBytes);
-    Work& work = *reinterpret_cast<Work*>(scratch);
-    const auto* x = reinterpret_cast<const ActTile*>(tiles);
-    const uint32_t n_blocks = a.n_in / kQK32, n_tiles = (a.n_tok + kTileTokens - 1) / kTileTokens;
-    const uint32_t n_wide = static_cast<uint32_t>(act_blocks(a.n_in));
-    for (uint32_t r0 = 0; r0 < a.n_rows; r0 += kRows) {
-        const uint32_t n_rows = a.n_rows - r0 < kRows ? a.n_rows - r0 : kRows;
-        const uint32_t padded = (n_rows + kR - 1) / kR * kR;
-        for (uint32_t t0 = 0; t0 < n_tiles; t0 += kPanelTiles) {
-            const uint32_t n = n_tiles - t0 < kPanelTiles ? n_tiles - t0 : kPanelTiles;
-            std::memset(work.acc, 0, n * sizeof work.acc[0]);
-            for (uint32_t b = 0; b < n_wide; ++b) {
-                const uint32_t n_groups = n_blocks - 8 * b < 8 ? n_blocks - 8 * b : 8;
-                for (uint32_t r = 0; r < padded; ++r) {
-                    const uint32_t real = r < n_rows ? r : n_rows - 1;
-                    const uint8_t* row = a.w + (r0 + real) * a.row_bytes;
-                    const auto* block = reinterpret_cast<const Block*>(row) + 8 * b;
-                    for (size_t p = 0; p < 8 * sizeof(Block); p += 64)
-                        _mm_prefetch(reinterpret_cast<const char*>(block + 8) + p, _MM_HINT_T0);
-                    for (uint32_t g = 0; g < n_groups; ++g)
-                        unpack_q32<Format, kRows>(work.panel, r, block[g], g);
-                }
-                for (uint32_t t = 0; t < n; ++t)
-                    for (uint32_t r = 0; r < padded; r += kR)
-                        tile_q32<Format, kR, kRows>(work.panel, r, x[(t0 + t) * n_wide + b],
-                                                    n_groups, work.acc[t] + r);
-            }
-            for (uint32_t t = 0; t < n; ++t)
-                for (uint32_t r = 0; r < n_rows; ++r)
-                    store_column(tree_of_vectors(work.acc[t][r]), a, t0 + t, r0 + r);
-        }
-    }
-}
-
 }  // namespace
 
 void fill_avx2(Kernels& table) {
     fill_avx2_operators(table);
-    const auto matrix = [&](TensorType type, MatSmall small, MatLarge large) {
-        table.mat_small[static_cast<size_t>(type)] = small;
-        table.large.mat[static_cast<size_t>(type)] = large;
+    fill_avx2_large(table.large);
+    const auto small = [&](TensorType type) -> MatSmall& {
+        return table.mat_small[static_cast<size_t>(type)];
     };
-    table.large.tile_tokens = kTileTokens;
-    table.large.tile_bytes = sizeof(ActTile);
-    table.large.from_tokens = kMaxSmallBatch + 1;
-    table.large.pack = pack;
-    matrix(TensorType::q2_k, small_q256<Q2K>(), large_q256<Q2K>);
-    matrix(TensorType::q3_k, small_q256<Q3K>(), large_q256<Q3K>);
-    matrix(TensorType::q4_k, small_q256<Q4K>(), large_q256<Q4K>);
-    matrix(TensorType::q5_k, small_q256<Q5K>(), large_q256<Q5K>);
-    matrix(TensorType::q6_k, small_q256<Q6K>(), large_q256<Q6K>);
-    matrix(TensorType::iq4_xs, small_q256<IQ4XS>(), large_q256<IQ4XS>);
-    matrix(TensorType::q4_0, small_q32<Q4_0>(), large_q32<Q4_0>);
-    matrix(TensorType::q4_1, small_q32<Q4_1>(), large_q32<Q4_1>);
-    matrix(TensorType::q5_0, small_q32<Q5_0>(), large_q32<Q5_0>);
-    matrix(TensorType::q5_1, small_q32<Q5_1>(), large_q32<Q5_1>);
-    matrix(TensorType::q8_0, small_q32<Q8_0>(), large_q32<Q8_0>);
-    matrix(TensorType::iq4_nl, small_q32<IQ4NL>(), large_q32<IQ4NL>);
+    small(TensorType::q2_k) = small_q256<Q2K>();
+    small(TensorType::q3_k) = small_q256<Q3K>();
+    small(TensorType::q4_k) = small_q256<Q4K>();
+    small(TensorType::q5_k) = small_q256<Q5K>();
+    small(TensorType::q6_k) = small_q256<Q6K>();
+    small(TensorType::iq4_xs) = small_q256<IQ4XS>();
+    small(TensorType::q4_0) = small_q32<Q4_0>();
+    small(TensorType::q4_1) = small_q32<Q4_1>();
+    small(TensorType::q5_0) = small_q32<Q5_0>();
+    small(TensorType::q5_1) = small_q32<Q5_1>();
+    small(TensorType::q8_0) = small_q32<Q8_0>();
+    small(TensorType::iq4_nl) = small_q32<IQ4NL>();
 }
 
 }  // namespace picolm

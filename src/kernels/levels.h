@@ -11,6 +11,7 @@ void fill_generic(Kernels& table);
 // Overrides what AVX2 + F16C do better. Must only be called where the CPU has both.
 void fill_avx2(Kernels& table);
 void fill_avx2_operators(Kernels& table);  // the part without quantised weights
+void fill_avx2_large(LargeBatch& large);
 #endif
 
 }  // namespace picolm
