@@ -1,5 +1,6 @@
 #include "base/thread_pool.h"
 
+#include <cassert>
 #include <system_error>
 
 #if defined(__x86_64__)
@@ -13,7 +14,13 @@ namespace {
 // forward pass, shorter than anybody's patience for a busy idle process.
 constexpr int kSpins = 2000;
 
-constexpr uint64_t kClosed = 0xffffffff;  // a ticket without units, of a job that never is
+constexpr uint32_t kUnitBits = 20;
+constexpr uint32_t kJobMask = 0xffffff;
+constexpr uint64_t kClosed = 0;  // a run without units
+
+constexpr uint64_t pack_run(uint32_t job, uint32_t begin, uint32_t end) {
+    return uint64_t{job & kJobMask} << (2 * kUnitBits) | uint64_t{begin} << kUnitBits | end;
+}
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -75,7 +82,7 @@ FloatEnvironment::~FloatEnvironment() {
     write_control(saved_);
 }
 
-ThreadPool::ThreadPool(unsigned n_threads) {
+ThreadPool::ThreadPool(unsigned n_threads) : runs_(std::make_unique<Run[]>(n_threads)) {
     threads_.reserve(n_threads);
     for (unsigned thread = 1; thread < n_threads; ++thread) {
         try {
@@ -94,20 +101,25 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::run_units(uint32_t n_units, Function function, void* context) {
+    assert(n_units <= kMaxUnits);
     const FloatEnvironment environment;
     if (threads_.empty() || n_units <= 1) {
         for (uint32_t unit = 0; unit < n_units; ++unit) function(context, unit, 0);
         return;
     }
     const uint32_t job = job_.load(std::memory_order_relaxed) + 1;
-    // Close the old ticket first. Whoever sees one of the new fields (acquire) then also sees the
-    // closed ticket, so that no exchange of the old job can succeed with a field of the new one.
-    ticket_.store(kClosed, std::memory_order_relaxed);
-    n_units_.store(n_units, std::memory_order_release);
+    // Close the old runs first. Whoever sees one of the new fields (acquire) then also sees a
+    // closed run, so that no exchange of the old job can succeed with a field of the new one.
+    const unsigned n = this->n_threads();
+    for (unsigned i = 0; i < n; ++i) runs_[i].bits.store(kClosed, std::memory_order_relaxed);
     function_.store(function, std::memory_order_release);
     context_.store(context, std::memory_order_release);
     n_done_.store(0, std::memory_order_relaxed);
-    ticket_.store(uint64_t{job} << 32, std::memory_order_release);
+    for (unsigned i = 0; i < n; ++i) {
+        const auto begin = static_cast<uint32_t>(uint64_t{n_units} * i / n);
+        const auto end = static_cast<uint32_t>(uint64_t{n_units} * (i + 1) / n);
+        runs_[i].bits.store(pack_run(job, begin, end), std::memory_order_release);
+    }
     job_.store(job);
     if (n_asleep_.load() > 0) job_.notify_all();
 
@@ -120,21 +132,32 @@ void ThreadPool::run_units(uint32_t n_units, Function function, void* context) {
     }
 }
 
-void ThreadPool::take_units(uint32_t job, unsigned thread) {
-    uint64_t ticket = ticket_.load(std::memory_order_acquire);
+// One unit of the owner's run: the first for the owner, the last for anybody else.
+bool ThreadPool::take_unit(uint32_t job, unsigned thread, unsigned owner) {
+    std::atomic<uint64_t>& run = runs_[owner].bits;
+    uint64_t bits = run.load(std::memory_order_acquire);
     for (;;) {
-        const uint32_t n_units = n_units_.load(std::memory_order_acquire);
+        const uint32_t begin = static_cast<uint32_t>(bits >> kUnitBits) & kMaxUnits;
+        const uint32_t end = static_cast<uint32_t>(bits) & kMaxUnits;
+        if (bits >> (2 * kUnitBits) != (job & kJobMask) || begin >= end) return false;
         const Function function = function_.load(std::memory_order_acquire);
         void* const context = context_.load(std::memory_order_acquire);
-        const uint32_t unit = static_cast<uint32_t>(ticket);
-        if (ticket >> 32 != job || unit >= n_units) return;
-        if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel,
-                                           std::memory_order_acquire))
+        const bool mine = owner == thread;
+        const uint64_t rest = mine ? pack_run(job, begin + 1, end) : pack_run(job, begin, end - 1);
+        if (!run.compare_exchange_weak(bits, rest, std::memory_order_acq_rel,
+                                       std::memory_order_acquire))
             continue;
-        function(context, unit, thread);
+        function(context, mine ? begin : end - 1, thread);
         n_done_.fetch_add(1, std::memory_order_release);
-        ticket = ticket_.load(std::memory_order_acquire);
+        return true;
     }
+}
+
+void ThreadPool::take_units(uint32_t job, unsigned thread) {
+    const unsigned n = n_threads();
+    for (unsigned i = 0; i < n; ++i)
+        while (take_unit(job, thread, (thread + i) % n)) {
+        }
 }
 
 void ThreadPool::serve(unsigned thread) {

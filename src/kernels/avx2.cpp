@@ -68,12 +68,6 @@ PICOLM_INLINE VecF high_halves(Vec v) {
     return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
 }
 
-template <class Block>
-PICOLM_INLINE void prefetch_block(const uint8_t* at) {
-    for (size_t i = 0; i < sizeof(Block); i += 64)
-        _mm_prefetch(reinterpret_cast<const char*>(at + i), _MM_HINT_T0);
-}
-
 // ---- small batch, 256-blocks: eight rows are the lanes of the float steps
 
 // Lanes that add up to S of one block, for each token.
@@ -133,6 +127,7 @@ template <class Format, int kTok>
 PICOLM_INLINE void rows_q256(const uint8_t* row, size_t stride, uint32_t n_blocks,
                              const ActBlock* x, VecF acc[kTok]) {
     using Block = typename Format::Block;
+    const uint8_t* ahead = row + 8 * stride;  // the next eight rows, in the order of memory
     for (int t = 0; t < kTok; ++t) acc[t] = _mm256_setzero_ps();
     for (uint32_t b = 0; b < n_blocks; ++b, row += sizeof(Block)) {
         const ActBlock* in[kTok];
@@ -143,8 +138,8 @@ PICOLM_INLINE void rows_q256(const uint8_t* row, size_t stride, uint32_t n_block
             const uint8_t* at = row + 2 * p * stride;
             const Block& first = *reinterpret_cast<const Block*>(at);
             const Block& second = *reinterpret_cast<const Block*>(at + stride);
-            prefetch_block<Block>(at + 8 * stride);
-            prefetch_block<Block>(at + 9 * stride);
+            prefetch(ahead, 2 * sizeof(Block));
+            ahead += 2 * sizeof(Block);
             Vec sum[2][kTok];
             const Scales scales1 = Format::scales(first);
             block_dots<Format, kTok>(first, scales1, in, sum[0]);
@@ -275,8 +270,7 @@ void mat_q32_fixed(const MatArgs& a, const ActBlock* x) {
         for (VecF& each : acc) each = _mm256_setzero_ps();
         for (uint32_t i = 0; i < n_full; ++i) {
             const Block* b = row + 8 * i;
-            for (size_t p = 0; p < 8 * sizeof(Block); p += 64)
-                _mm_prefetch(reinterpret_cast<const char*>(b) + 4096 + p, _MM_HINT_T0);
+            prefetch(reinterpret_cast<const uint8_t*>(b) + 8192, 8 * sizeof(Block));
             Vec q[8], sums[8];
             for (int g = 0; g < 8; ++g) q[g] = Format::unpack(b[g]);
             const Vec halves = gather(reinterpret_cast<const uint8_t*>(b), sizeof(Block));

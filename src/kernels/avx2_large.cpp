@@ -182,12 +182,15 @@ PICOLM_INLINE void store_column(VecF v, const MatArgs& a, uint32_t tile, uint32_
         a.y[(first + t) * a.y_stride + row] = out[t];
 }
 
+// Block b of n_rows rows; the rows behind them are fetched meanwhile, in the order of memory.
 template <class Format, uint32_t kRows>
-void unpack_panel(Panel<kRows>& panel, const uint8_t* w, size_t row_bytes, uint32_t n_rows) {
+void unpack_panel(Panel<kRows>& panel, const uint8_t* w, size_t row_bytes, uint32_t n_rows,
+                  uint32_t b) {
     using Block = typename Format::Block;
-    for (uint32_t r = 0; r < n_rows; ++r, w += row_bytes) {
-        for (size_t i = 0; i < sizeof(Block); i += 64)
-            _mm_prefetch(reinterpret_cast<const char*>(w) + sizeof(Block) + i, _MM_HINT_T0);
+    const uint8_t* ahead = w + n_rows * (row_bytes + b * sizeof(Block));
+    w += b * sizeof(Block);
+    for (uint32_t r = 0; r < n_rows; ++r, w += row_bytes, ahead += sizeof(Block)) {
+        prefetch(ahead, sizeof(Block));
         unpack_q256<Format, kRows>(panel, r, *reinterpret_cast<const Block*>(w));
     }
 }
@@ -211,7 +214,6 @@ void row_group_q256(const Panel<kRows>& panel, uint32_t row, const ActTile* x, s
 
 template <class Format>
 void large_q256(const MatArgs& a, const uint8_t* tiles, uint8_t* scratch) {
-    using Block = typename Format::Block;
     constexpr uint32_t kRows = 16, kR = 4;
     struct Work {
         alignas(64) Panel<kRows> panel;
@@ -227,8 +229,8 @@ void large_q256(const MatArgs& a, const uint8_t* tiles, uint8_t* scratch) {
             const uint32_t n = n_tiles - t0 < kPanelTiles ? n_tiles - t0 : kPanelTiles;
             std::memset(work.acc, 0, n * sizeof work.acc[0]);
             for (uint32_t b = 0; b < n_blocks; ++b) {
-                unpack_panel<Format, kRows>(work.panel, a.w + r0 * a.row_bytes + b * sizeof(Block),
-                                            a.row_bytes, n_rows);
+                unpack_panel<Format, kRows>(work.panel, a.w + r0 * a.row_bytes, a.row_bytes, n_rows,
+                                            b);
                 const ActTile* in = x + t0 * n_blocks + b;
                 uint32_t r = 0;
                 for (; r + kR <= n_rows; r += kR)
@@ -316,14 +318,15 @@ void large_q32(const MatArgs& a, const uint8_t* tiles, uint8_t* scratch) {
         for (uint32_t t0 = 0; t0 < n_tiles; t0 += kPanelTiles) {
             const uint32_t n = n_tiles - t0 < kPanelTiles ? n_tiles - t0 : kPanelTiles;
             std::memset(work.acc, 0, n * sizeof work.acc[0]);
+            const uint8_t* ahead = a.w + (r0 + n_rows) * a.row_bytes;
             for (uint32_t b = 0; b < n_wide; ++b) {
                 const uint32_t n_groups = n_blocks - 8 * b < 8 ? n_blocks - 8 * b : 8;
                 for (uint32_t r = 0; r < padded; ++r) {
                     const uint32_t real = r < n_rows ? r : n_rows - 1;
                     const uint8_t* row = a.w + (r0 + real) * a.row_bytes;
                     const auto* block = reinterpret_cast<const Block*>(row) + 8 * b;
-                    for (size_t p = 0; p < 8 * sizeof(Block); p += 64)
-                        _mm_prefetch(reinterpret_cast<const char*>(block + 8) + p, _MM_HINT_T0);
+                    prefetch(ahead, 8 * sizeof(Block));
+                    ahead += 8 * sizeof(Block);
                     for (uint32_t g = 0; g < n_groups; ++g)
                         unpack_q32<Format, kRows>(work.panel, r, block[g], g);
                 }
