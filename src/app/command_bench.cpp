@@ -68,7 +68,7 @@ class Bench {
     Result<std::unique_ptr<Engine>> open(uint32_t n_threads) const;
     void describe_machine();
     std::vector<Plan> make_plans();
-    void fit_into_context(std::vector<uint32_t>& lengths, uint32_t most, const char* option);
+    void fit_into_context(std::vector<uint32_t>& lengths, uint32_t most, const char* what);
     void fit_into_memory(Plan& plan);
 
     Status run_plan(const Plan& plan);
@@ -123,11 +123,12 @@ void Bench::describe_machine() {
     n_vocab_ = engine_->spec().n_vocab;
 }
 
-void Bench::fit_into_context(std::vector<uint32_t>& lengths, uint32_t most, const char* option) {
+void Bench::fit_into_context(std::vector<uint32_t>& lengths, uint32_t most, const char* what) {
     for (uint32_t& length : lengths) {
         if (length <= most) continue;
-        console_.info(format("Note: %s %u does not fit into the model's context of %u: %u", option,
-                             length, engine_->max_context(), most));
+        console_.info(
+            format("Note: %s %u does not fit into the model's context of %u; measured: %u", what,
+                   length, engine_->max_context(), most));
         length = most;
     }
     std::sort(lengths.begin(), lengths.end());
@@ -140,8 +141,8 @@ std::vector<Plan> Bench::make_plans() {
     const uint32_t n_ctx = engine_->max_context();
     Plan all{cpu.default_threads(), options_.prefill, options_.decode,
              std::min(options_.warm, n_ctx)};
-    fit_into_context(all.prefill, n_ctx, "--prefill");
-    fit_into_context(all.decode, n_ctx - std::min(n_ctx - 1, options_.n_decode), "--decode");
+    fit_into_context(all.prefill, n_ctx, "prefill");
+    fit_into_context(all.decode, n_ctx - std::min(n_ctx - 1, options_.n_decode), "decode at");
     std::vector<Plan> plans;
     for (uint32_t n : options_.threads) {
         if (n == 0) n = cpu.default_threads();
@@ -373,6 +374,7 @@ Status Bench::run_plan(const Plan& wanted) {
 Status Bench::run() {
     TRY(engine_, open(0));
     describe_machine();
+    probe();  // wakes up a processor that saves power
     const std::vector<Plan> plans = make_plans();
     for (const Plan& plan : plans) report_.threads.push_back(plan.n_threads);
     for (const Plan& plan : plans) TRY(run_plan(plan));
