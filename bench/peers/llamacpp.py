@@ -238,11 +238,14 @@ def worker(a):
         rate = run()
         rows.append([test, n, n_threads, rate, min(before, probe.speed())])
 
-    for n_threads in threads:  # pages, scratch memory, threads
+    # Pages, scratch memory, threads: no test pays for what only the first pass needs.
+    for n_threads in sorted(threads):
         llama.use_threads(n_threads)
         llama.truncate(0)
         llama.decode(0, 16)
         llama.decode(16, 1)
+    llama.truncate(0)
+    llama.decode(0, min(512, max(prefill + decode + [1])))
     for n_threads in threads:
         for n in prefill:
             llama.truncate(0)
