@@ -21,12 +21,12 @@ inline void add_one(unsigned long& value) {
     ++value;
 }
 
-// Additions in four chains until `end`.
+// Additions in four chains until `end`, at least one round of them.
 uint64_t count_additions(double end) {
     constexpr int kRounds = 4096;
     unsigned long a = 0, b = 0, c = 0, d = 0;
     uint64_t n = 0;
-    while (monotonic_seconds() < end) {
+    do {
         for (int i = 0; i < kRounds; ++i) {
             add_one(a);
             add_one(b);
@@ -34,7 +34,7 @@ uint64_t count_additions(double end) {
             add_one(d);
         }
         n += 4 * kRounds;
-    }
+    } while (monotonic_seconds() < end);
     return n;
 }
 
