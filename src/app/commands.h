@@ -14,6 +14,10 @@ ExitCode command_run(const RunOptions& options, Console& console, double start);
 // the exit code is then that of the reason.
 ExitCode command_inspect(const InspectOptions& options, Console& console);
 
+// picolm bench MODEL.gguf: measures, then prints one report on standard output; also what there is
+// when it is interrupted.
+ExitCode command_bench(const BenchOptions& options, Console& console);
+
 // Prints an error; its exit code.
 ExitCode fail(Console& console, const Error& error);
 

@@ -86,11 +86,15 @@ void Console::progress(std::string_view what, uint32_t done, uint32_t total) {
     const double now = monotonic_seconds();
     if (now - progress_time_ < kProgressSeconds) return;
     progress_time_ = now;
+    status(format("%.*s: %u of %u tokens (%u %%)", static_cast<int>(what.size()), what.data(), done,
+                  total, static_cast<uint32_t>(done * uint64_t{100} / total)));
+}
+
+void Console::status(std::string_view text) {
+    if (!stderr_is_terminal_ || verbosity_ == Verbosity::quiet) return;
     const std::lock_guard lock(mutex_);
     progress_shown_ = true;
-    write_all(STDERR_FILENO, format("\r%.*s: %u of %u tokens (%u %%)\033[K",
-                                    static_cast<int>(what.size()), what.data(), done, total,
-                                    static_cast<uint32_t>(done * uint64_t{100} / total)));
+    write_all(STDERR_FILENO, format("\r%.*s\033[K", static_cast<int>(text.size()), text.data()));
 }
 
 void Console::end_progress() {

@@ -35,6 +35,7 @@ class Console {
 
     // A line that is drawn over, on a terminal only and at most ten times a second.
     void progress(std::string_view what, uint32_t done, uint32_t total);
+    void status(std::string_view text);  // the same line, as often as it is called
     void end_progress();
 
   private:

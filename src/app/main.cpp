@@ -60,6 +60,8 @@ ExitCode run_program(int argc, char** argv) {
         return command_run(*run, console, start);
     if (const auto* inspect = std::get_if<InspectOptions>(&*command))
         return command_inspect(*inspect, console);
+    if (const auto* bench = std::get_if<BenchOptions>(&*command))
+        return command_bench(*bench, console);
     console.answer(std::get<ShowText>(*command).text);
     return output_status(console);
 }

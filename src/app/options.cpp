@@ -19,6 +19,7 @@ namespace picolm::app {
 const char* const kShortUsage =
     "Usage: picolm MODEL.gguf [options]          answer a prompt\n"
     "       picolm inspect MODEL.gguf            show what a model file holds\n"
+    "       picolm bench MODEL.gguf              measure how fast it is here\n"
     "       picolm --help                        all options\n"
     "\n"
     "  -p TEXT        the prompt (or -f FILE, or standard input)\n"
@@ -229,8 +230,9 @@ void apply_environment(CLI::App& app) {
 std::string footer() {
     return std::string(
                "Commands: picolm run MODEL.gguf [options] is the same as without \"run\";\n"
-               "picolm inspect MODEL.gguf shows what a model file holds. A file of that name in\n"
-               "the current folder is taken for the model.\n\n"
+               "picolm inspect MODEL.gguf shows what a model file holds; picolm bench MODEL.gguf\n"
+               "measures how fast it is on this machine. Each of them has a --help of its own. A\n"
+               "file of that name in the current folder is taken for the model.\n\n"
                "Every option --long-name can be set as PICOLM_LONG_NAME in the environment; the\n"
                "command line wins. PICOLM_ISA names the instruction-set level to use.\n\n"
                "The answer goes to standard output as it is, followed by one line feed (nothing\n"
@@ -303,6 +305,63 @@ Result<Command> parse_inspect(int argc, const char* const* argv, int skip) {
     return Command(std::move(o));
 }
 
+void add_list(CLI::App& app, const std::string& names, std::vector<uint32_t>& target, uint32_t low,
+              uint32_t high, const std::string& help) {
+    add_value(app, names, "LIST", help, [&target, names, low, high](const std::string& text) {
+        std::optional<std::vector<uint32_t>> values = parse_list(text, low, high);
+        if (!values)
+            refuse(names,
+                   format("whole numbers from %u to %u with commas between them, or \"none\"", low,
+                          high),
+                   text);
+        target = std::move(*values);
+    });
+}
+
+void add_format(CLI::App& app, BenchFormat& target) {
+    add_value(app, "--format", "NAME", "table (for people, the default), csv or json",
+              [&target](const std::string& text) {
+                  if (text == "table")
+                      target = BenchFormat::table;
+                  else if (text == "csv")
+                      target = BenchFormat::csv;
+                  else if (text == "json")
+                      target = BenchFormat::json;
+                  else
+                      refuse("--format", "table, csv or json", text);
+              });
+}
+
+Result<Command> parse_bench(int argc, const char* const* argv, int skip) {
+    BenchOptions o;
+    CLI::App app(
+        "Measures how fast a model is on this machine: prefill, decode and a warm start, beside "
+        "the rate at which the same threads can read the file at all.",
+        "picolm bench");
+    add_model(app, o.model);
+    add_list(app, "-t,-j,--threads", o.threads, 0, 65535,
+             "numbers of threads, every test with each (0: one for each fast core); without this "
+             "option every test with that number, and one prefill and one decode with fewer");
+    add_list(app, "--prefill", o.prefill, 1, kMaxContext, "prompt lengths (16,64,128,512)");
+    add_list(app, "--decode", o.decode, 0, kMaxContext,
+             "positions in front of the tokens that are generated (0,512,2048)");
+    add_integer(app, "--warm", o.warm, 0, kMaxContext,
+                "prompt length of the warm start: opening the model and taking a prompt out of a "
+                "cache file (512; 0: leave it out)");
+    add_integer(app, "-n,--decode-tokens", o.n_decode, 1, 65536,
+                "tokens that are generated in one run of a decode test (32)");
+    add_integer(app, "-r,--runs", o.runs, 1, 10000, "runs of each test (5)");
+    add_integer(
+        app, "--seconds", o.row_seconds, 0, 1000000,
+        "time for one test (20): fewer runs are made when the first ones take too long, and "
+        "a test whose one run is expected to take three times as long is skipped; 0: no "
+        "limit");
+    add_integer(app, "--chunk", o.max_chunk, 1, 4096, "prompt tokens computed together (128)");
+    add_format(app, o.format);
+    if (std::optional<ShowText> text = parse(app, argc, argv, skip)) return Command(*text);
+    return Command(std::move(o));
+}
+
 bool is_file(const char* path) {
     struct stat info;
     return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
@@ -314,6 +373,7 @@ Result<Command> parse_command_line(int argc, const char* const* argv) {
     const std::string_view first = argc > 1 && !is_file(argv[1]) ? argv[1] : "";
     try {
         if (first == "inspect") return parse_inspect(argc, argv, 1);
+        if (first == "bench") return parse_bench(argc, argv, 1);
         return parse_run(argc, argv, first == "run" ? 1 : 0);
     } catch (const CLI::Error& e) {
         return Error{ErrorKind::invalid, e.what()};

@@ -39,12 +39,27 @@ struct InspectOptions {
     uint32_t n_ctx = 0;
 };
 
+enum class BenchFormat { table, csv, json };
+
+struct BenchOptions {
+    std::string model;
+    std::vector<uint32_t> threads;  // empty: the default count, and some tests at fewer
+    std::vector<uint32_t> prefill = {16, 64, 128, 512};
+    std::vector<uint32_t> decode = {0, 512, 2048};  // positions in front of what is measured
+    uint32_t warm = 512;                            // tokens of the warm start's prompt; 0: none
+    uint32_t n_decode = 32;
+    uint32_t runs = 5;
+    uint32_t row_seconds = 20;  // 0: no limit
+    uint32_t max_chunk = 128;
+    BenchFormat format = BenchFormat::table;
+};
+
 // --help and --version.
 struct ShowText {
     std::string text;
 };
 
-using Command = std::variant<RunOptions, InspectOptions, ShowText>;
+using Command = std::variant<RunOptions, InspectOptions, BenchOptions, ShowText>;
 
 // invalid: the text names the option (or the variable) and what it allows. argv[0] is the program.
 Result<Command> parse_command_line(int argc, const char* const* argv);

@@ -21,6 +21,21 @@ std::optional<uint64_t> parse_unsigned(std::string_view text) {
     return parse_whole<uint64_t>(text);
 }
 
+std::optional<std::vector<uint32_t>> parse_list(std::string_view text, uint32_t low,
+                                                uint32_t high) {
+    std::vector<uint32_t> values;
+    if (text == "none") return values;
+    for (bool more = true; more;) {
+        const size_t comma = text.find(',');
+        more = comma != text.npos;
+        const std::optional<uint64_t> value = parse_unsigned(text.substr(0, comma));
+        if (!value || *value < low || *value > high) return std::nullopt;
+        values.push_back(static_cast<uint32_t>(*value));
+        if (more) text.remove_prefix(comma + 1);
+    }
+    return values;
+}
+
 std::optional<double> parse_real(std::string_view text) {
     const std::optional<double> value = parse_whole<double>(text);
     if (value && !std::isfinite(*value)) return std::nullopt;

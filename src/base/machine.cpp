@@ -259,6 +259,21 @@ CpuFacts read_cpu_facts(const std::string& root, std::span<const uint32_t> allow
     return facts;
 }
 
+std::string read_cpu_name(const std::string& root) {
+    const std::string info = read_file(root + "/proc/cpuinfo");
+    for (const std::string_view key : {"model name", "Model", "Hardware", "uarch"}) {
+        for (std::string_view line : split(info, '\n')) {
+            const size_t colon = line.find(':');
+            if (!line.starts_with(key) || colon == line.npos) continue;
+            line.remove_prefix(std::min(line.find_first_not_of(" \t", colon + 1), line.size()));
+            if (!line.empty()) return printable(line);
+        }
+    }
+    std::string board = read_file(root + "/proc/device-tree/model");
+    while (!board.empty() && (board.back() == '\0' || board.back() == '\n')) board.pop_back();
+    return printable(board);
+}
+
 MemoryFacts read_memory_facts(const std::string& root) {
     constexpr uint64_t kKilobyte = 1024;
     MemoryFacts facts;
@@ -279,7 +294,8 @@ std::optional<ProcessMemory> read_process_memory(const std::string& root) {
     const std::string status = read_file(root + "/proc/self/status");
     const auto anonymous = field(status, "RssAnon:"), file = field(status, "RssFile:");
     if (!anonymous || !file) return std::nullopt;
-    return ProcessMemory{*anonymous * 1024, *file * 1024};
+    return ProcessMemory{*anonymous * 1024, *file * 1024,
+                         field(status, "VmHWM:").value_or(0) * 1024};
 }
 
 double monotonic_seconds() {

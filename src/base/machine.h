@@ -29,6 +29,8 @@ struct CpuFacts {
 std::vector<uint32_t> allowed_cpus();
 
 CpuFacts read_cpu_facts(const std::string& root = "");
+// What the processor or the board calls itself; "" when the system does not say.
+std::string read_cpu_name(const std::string& root = "");
 // For a given mask. REQUIRES: !allowed.empty().
 CpuFacts read_cpu_facts(const std::string& root, std::span<const uint32_t> allowed);
 
@@ -52,6 +54,7 @@ MemoryFacts read_memory_facts(const std::string& root = "");
 struct ProcessMemory {
     uint64_t anonymous = 0;    // RssAnon, bytes
     uint64_t file_backed = 0;  // RssFile, bytes
+    uint64_t peak = 0;         // VmHWM: the most that was ever resident, both kinds; 0 when unknown
 };
 
 // nullopt before Linux 4.5.

@@ -38,6 +38,8 @@ class Engine {
     uint32_t n_threads() const { return pool_.n_threads(); }
     // The largest context a session may have: the model's own, at most kMaxContext.
     uint32_t max_context() const;
+    // Bytes of weights that are read for one generated token.
+    uint64_t weight_bytes_per_token() const { return model_.weights.bytes_per_token(); }
 
     // What this engine and one session of that many positions take.
     MemoryPlan plan(uint32_t n_positions) const;

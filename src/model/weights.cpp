@@ -100,7 +100,20 @@ Result<LayerWeights> bind_layer(Binder& bind, const ModelSpec& spec, uint32_t in
     return w;
 }
 
+uint64_t bytes_of(const Matrix& matrix) {
+    return uint64_t{matrix.n_out} * matrix.row_bytes;
+}
+
 }  // namespace
+
+uint64_t Weights::bytes_per_token() const {
+    uint64_t n = token_embd.row_bytes + bytes_of(output);
+    for (const LayerWeights& w : layers)
+        for (const Matrix* matrix :
+             {&w.attn_q, &w.attn_k, &w.attn_v, &w.attn_output, &w.ffn_gate, &w.ffn_up, &w.ffn_down})
+            n += bytes_of(*matrix);
+    return n;
+}
 
 Result<Weights> bind_weights(const GgufFile& file, const ModelSpec& spec) {
     Binder bind(file);

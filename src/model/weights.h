@@ -47,6 +47,10 @@ struct Weights {
     Matrix output;             // [n_vocab, n_embd]; token_embd when the file ties them
     bool tied = false;
     const float* rope_freqs;  // [n_rot / 2] frequency divisors, or nullptr
+
+    // Bytes of all matrices that one token with logits goes through; of the embedding table one
+    // row, unless it is the output matrix too.
+    uint64_t bytes_per_token() const;
 };
 
 // corrupt: a tensor is missing or has the wrong shape; unsupported: an unexpected tensor (named).

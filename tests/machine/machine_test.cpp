@@ -270,6 +270,22 @@ TEST(MachineTest, ProcessMemory) {
     ASSERT_TRUE(memory);
     EXPECT_EQ(memory->anonymous, 152u * 1024);
     EXPECT_EQ(memory->file_backed, 2024u * 1024);
+    EXPECT_EQ(memory->peak, 0u);
+    tree.put("/proc/self/status",
+             "VmHWM:\t    3000 kB\nRssAnon:\t     152 kB\nRssFile:\t    2024 kB\n");
+    EXPECT_EQ(read_process_memory(tree.root())->peak, 3000u * 1024);
+}
+
+TEST(MachineTest, CpuName) {
+    Tree tree;
+    EXPECT_EQ(read_cpu_name(tree.root()), "");
+    tree.put("/proc/device-tree/model", std::string("A Board Rev 1.2\0", 16));
+    EXPECT_EQ(read_cpu_name(tree.root()), "A Board Rev 1.2");
+    tree.put("/proc/cpuinfo", "processor\t: 0\nFeatures : fp\n\nHardware\t: SoC\nModel\t\t: Pi\n");
+    EXPECT_EQ(read_cpu_name(tree.root()), "Pi");
+    tree.put("/proc/cpuinfo",
+             "processor\t: 0\nmodel\t\t: 6\nmodel name\t: A CPU\nmodel name\t: B\n");
+    EXPECT_EQ(read_cpu_name(tree.root()), "A CPU");
 }
 
 #if defined(__linux__)
