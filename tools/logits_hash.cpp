@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -21,6 +22,8 @@ namespace {
 using namespace picolm;
 
 constexpr uint32_t kTokens = 70;  // more than one page of 64 positions
+
+constexpr uint32_t kLong = 2000;  // positions of the long prompt
 
 struct Chunking {
     const char* name;
@@ -145,6 +148,82 @@ Status hash_case(const Case& c, size_t n_chunkings, bool verbose, Hasher& total)
     return hash_model(file, n_chunkings, verbose, total);
 }
 
+// A prompt of many pages; only its last logits.
+Status hash_long_prompt(Hasher& total) {
+    RandomModelSpec spec;
+    spec.type = "Q8_0";
+    spec.n_embd = 64;
+    spec.n_ff = 128;
+    spec.n_head = 4;
+    spec.n_head_kv = 2;
+    spec.n_layer = 1;
+    spec.n_ctx = kLong;
+    TRY(const std::vector<uint8_t> bytes, random_model_bytes(spec));
+    TRY(const GgufFile file, GgufFile::parse(bytes, "long prompt"));
+    TRY(const Model model, load_model(file));
+    TRY(const Kernels* kernels, select_kernels());
+    ThreadPool pool(2);
+    TRY(auto forward, Forward::create(model, *kernels, pool, 128));
+    KvSequence kv{KvGeometry(model.spec)};
+    std::vector<uint32_t> tokens(kLong);
+    for (uint32_t i = 0; i < kLong; ++i) tokens[i] = (1 + i * 7919) % model.spec.n_vocab;
+    std::vector<float> hidden(model.spec.n_embd), logits(model.spec.n_vocab);
+    for (uint32_t done = 0; done < kLong; done += 128) {
+        const uint32_t n = std::min(128u, kLong - done);
+        TRY(forward->run(kv, std::span(tokens).subspan(done, n), 1, hidden.data()));
+    }
+    TRY(forward->output_head(hidden.data(), 1, logits.data()));
+    total.update(bytes_of(logits));
+    return {};
+}
+
+// Attention over many pages with windows that slide, as of several queries in one pass. Slots that
+// no query sees hold what stale memory may hold: NaN.
+Status hash_windows(Hasher& total) {
+    constexpr uint32_t kHead = 48, kQueries = 6, kPages = (kLong + kPage - 1) / kPage;
+    constexpr uint32_t kWindow = 700;
+    TRY(const Kernels* kernels, select_kernels());
+    uint32_t state = 1;
+    const auto next = [&] {
+        state = state * 1664525u + 1013904223u;
+        return static_cast<float>(state >> 8) * (2.0f / (1 << 24)) - 1.0f;
+    };
+    std::vector<float> q(kQueries * kHead), o(kQueries * kHead), values(size_t{kHead} * kPage);
+    for (float& v : q) v = next();
+    std::vector<AttnQuery> queries;
+    for (uint32_t i = 0; i < kQueries; ++i)
+        queries.push_back({&q[i * kHead], &o[i * kHead], -INFINITY, 0.0f, 0, 0});
+    std::vector<uint16_t> k(values.size()), v(values.size());
+    for (uint32_t page = 0; page < kPages; ++page) {
+        const uint32_t begin = page * kPage;
+        for (std::vector<uint16_t>* each : {&k, &v}) {
+            for (float& value : values) value = next();
+            kernels->to_f16(values.data(), each->data(), static_cast<uint32_t>(values.size()));
+        }
+        uint32_t low = kPage, high = 0, first_query = kQueries, end_query = 0;
+        for (uint32_t i = 0; i < kQueries; ++i) {
+            const uint32_t position = kLong - kQueries + i;  // sees itself and what is before
+            const uint32_t from = position + 1 - kWindow;
+            if (begin > position || begin + kPage <= from) continue;
+            queries[i].first = from > begin ? from - begin : 0;
+            queries[i].end = std::min<uint32_t>(kPage, position + 1 - begin);
+            low = std::min(low, queries[i].first);
+            high = std::max(high, queries[i].end);
+            first_query = std::min(first_query, i);
+            end_query = i + 1;
+        }
+        if (first_query >= end_query) continue;
+        for (uint32_t j = 0; j < kPage; ++j)
+            for (uint32_t d = 0; (j < low || j >= high) && d < kHead; ++d)
+                k[d * kPage + j] = v[j * kHead + d] = 0x7e00;
+        kernels->attn_page({k.data(), v.data()}, kHead, kHead, &queries[first_query],
+                           end_query - first_query);
+    }
+    total.update(bytes_of(o));
+    for (const AttnQuery& query : queries) total.update(bytes_of(std::vector{query.m, query.l}));
+    return {};
+}
+
 Status hash_file(const std::string& path, bool verbose, Hasher& total) {
     TRY(const GgufFile file, GgufFile::open(path));
     return hash_model(file, std::size(kChunkings), verbose, total);
@@ -185,6 +264,8 @@ int main(int argc, char** argv) {
         report(c.name, hash_case(c, n_chunkings, verbose, total));
         n_chunkings = std::size(kChunkings) - 1;
     }
+    if (paths.empty()) report("2000 positions", hash_long_prompt(total));
+    if (paths.empty()) report("sliding windows", hash_windows(total));
     std::printf("%s\n", total.digest128().hex().c_str());
     return 0;
 }
