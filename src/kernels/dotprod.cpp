@@ -20,34 +20,51 @@ template <int kHalf>
 PICOLM_INLINE Ints widen_half(Words v) {
     return kHalf ? vmovl_high_s16(v) : vmovl_s16(vget_low_s16(v));
 }
-PICOLM_INLINE Ints multiply16(Bytes w, Bytes x) {
+PICOLM_INLINE Ints multiply(Bytes w, Bytes x) {
     return vdotq_s32(zero(), w, x);
 }
-PICOLM_INLINE Ints multiply32(Bytes w0, Bytes w1, Bytes x0, Bytes x1) {
-    return vdotq_s32(multiply16(w0, x0), w1, x1);
+// 32 products each of the halves of w[0], then of w[1]; no sum waits for the one just before it.
+PICOLM_INLINE void multiply32(Ints sum[4], const Bytes w[2][4], const Bytes x[4]) {
+    for (int i = 0; i < 4; ++i) sum[i] = multiply(w[i / 2][i % 2 * 2], x[i % 2 * 2]);
+    for (int i = 0; i < 4; ++i)
+        sum[i] = vdotq_s32(sum[i], w[i / 2][i % 2 * 2 + 1], x[i % 2 * 2 + 1]);
 }
 
 struct DotDot {
     template <class Format, int kChunk>
-    PICOLM_INLINE static Ints add(Ints sum, const Bytes w[4], const Bytes x[4],
-                                  const Words scale[2]) {
+    PICOLM_INLINE static void add(Ints sum[2], const Bytes w[2][4], const Bytes x[4],
+                                  const Words (*scale)[2]) {
         if constexpr (Format::kSub == 32) {
             constexpr int k_lane = 2 * kChunk % 4;
-            const Ints factor = widen_half<kChunk / 2>(scale[0]);
-            sum = vmlaq_laneq_s32(sum, multiply32(w[0], w[1], x[0], x[1]), factor, k_lane);
-            return vmlaq_laneq_s32(sum, multiply32(w[2], w[3], x[2], x[3]), factor, k_lane + 1);
+            Ints p[4];
+            multiply32(p, w, x);
+            for (int r = 0; r < 2; ++r) {
+                const Ints factor = widen_half<kChunk / 2>(scale[r][0]);
+                sum[r] = vmlaq_laneq_s32(sum[r], p[2 * r], factor, k_lane);
+                sum[r] = vmlaq_laneq_s32(sum[r], p[2 * r + 1], factor, k_lane + 1);
+            }
         } else {
             // A lane per sub-block; its scales are every other of eight.
-            const Ints v = vpaddq_s32(vpaddq_s32(multiply16(w[0], x[0]), multiply16(w[1], x[1])),
-                                      vpaddq_s32(multiply16(w[2], x[2]), multiply16(w[3], x[3])));
-            const Ints pairs = vreinterpretq_s32_s16(scale[kChunk / 2]);
-            const Ints odd = vshrq_n_s32(pairs, 16);
-            return vmlaq_s32(sum, v, kChunk % 2 ? odd : vshrq_n_s32(vshlq_n_s32(pairs, 16), 16));
+            Ints p[2][4];
+            for (int r = 0; r < 2; ++r)
+                for (int v = 0; v < 4; ++v) p[r][v] = multiply(w[r][v], x[v]);
+            for (int r = 0; r < 2; ++r) {
+                p[r][0] = vpaddq_s32(p[r][0], p[r][1]);
+                p[r][2] = vpaddq_s32(p[r][2], p[r][3]);
+            }
+            for (int r = 0; r < 2; ++r) {
+                const Ints pairs = vreinterpretq_s32_s16(scale[r][kChunk / 2]);
+                const Ints factor =
+                    kChunk % 2 ? vshrq_n_s32(pairs, 16) : vshrq_n_s32(vshlq_n_s32(pairs, 16), 16);
+                sum[r] = vmlaq_s32(sum[r], vpaddq_s32(p[r][0], p[r][2]), factor);
+            }
         }
     }
     template <bool kWide>
-    PICOLM_INLINE static Ints pair(const Bytes w[4], const Bytes x[4]) {
-        return vpaddq_s32(multiply32(w[0], w[1], x[0], x[1]), multiply32(w[2], w[3], x[2], x[3]));
+    PICOLM_INLINE static void pair(Ints out[2], const Bytes w[2][4], const Bytes x[4]) {
+        Ints p[4];
+        multiply32(p, w, x);
+        for (int r = 0; r < 2; ++r) out[r] = vpaddq_s32(p[2 * r], p[2 * r + 1]);
     }
     template <bool kWide>
     PICOLM_INLINE static Ints join(Ints a, Ints b) {

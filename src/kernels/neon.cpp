@@ -17,18 +17,46 @@ namespace {
 #include "kernels/neon_large.inc"
 #include "kernels/neon_small.inc"
 
-// 16 products, two to a lane: at most 2 * 128 * 127 = 32512.
-PICOLM_INLINE Words multiply16(Bytes w, Bytes x) {
-    return vmlal_high_s8(vmull_s8(vget_low_s8(w), vget_low_s8(x)), w, x);
+// Four sums at once, so that none waits for the product just before it. 16 products each, two to a
+// lane: at most 2 * 128 * 127 = 32512.
+PICOLM_INLINE void multiply(Words sum[4], Bytes w0, Bytes w1, Bytes w2, Bytes w3, Bytes x0,
+                            Bytes x1, Bytes x2, Bytes x3) {
+    sum[0] = vmull_s8(vget_low_s8(w0), vget_low_s8(x0));
+    sum[1] = vmull_s8(vget_low_s8(w1), vget_low_s8(x1));
+    sum[2] = vmull_s8(vget_low_s8(w2), vget_low_s8(x2));
+    sum[3] = vmull_s8(vget_low_s8(w3), vget_low_s8(x3));
+    sum[0] = vmlal_high_s8(sum[0], w0, x0);
+    sum[1] = vmlal_high_s8(sum[1], w1, x1);
+    sum[2] = vmlal_high_s8(sum[2], w2, x2);
+    sum[3] = vmlal_high_s8(sum[3], w3, x3);
 }
-// 32 products, four to a lane: at most 4 * 32 * 127 = 16256.
-PICOLM_INLINE Words multiply32(Bytes w0, Bytes w1, Bytes x0, Bytes x1) {
-    const Words sum = multiply16(w0, x0);
-    return vmlal_high_s8(vmlal_s8(sum, vget_low_s8(w1), vget_low_s8(x1)), w1, x1);
+// 16 products more, four to a lane: at most 4 * 32 * 127 = 16256.
+PICOLM_INLINE void multiply_more(Words sum[4], Bytes w0, Bytes w1, Bytes w2, Bytes w3, Bytes x0,
+                                 Bytes x1, Bytes x2, Bytes x3) {
+    sum[0] = vmlal_s8(sum[0], vget_low_s8(w0), vget_low_s8(x0));
+    sum[1] = vmlal_s8(sum[1], vget_low_s8(w1), vget_low_s8(x1));
+    sum[2] = vmlal_s8(sum[2], vget_low_s8(w2), vget_low_s8(x2));
+    sum[3] = vmlal_s8(sum[3], vget_low_s8(w3), vget_low_s8(x3));
+    sum[0] = vmlal_high_s8(sum[0], w0, x0);
+    sum[1] = vmlal_high_s8(sum[1], w1, x1);
+    sum[2] = vmlal_high_s8(sum[2], w2, x2);
+    sum[3] = vmlal_high_s8(sum[3], w3, x3);
 }
-// 32 wide products, eight to a lane.
-PICOLM_INLINE Ints wide32(Bytes w0, Bytes w1, Bytes x0, Bytes x1) {
-    return vpadalq_s16(vpaddlq_s16(multiply16(w0, x0)), multiply16(w1, x1));
+
+// a and b: two vectors each of two rows; x and y: what they meet. Sums of 32 products, [row][a, b].
+PICOLM_INLINE void narrow32(Words sum[4], const Bytes* a, const Bytes* b, int second,
+                            const Bytes* x, const Bytes* y) {
+    multiply(sum, a[0], a[second], b[0], b[second], x[0], y[0], x[0], y[0]);
+    multiply_more(sum, a[1], a[second + 1], b[1], b[second + 1], x[1], y[1], x[1], y[1]);
+}
+// The same for wide weights: eight products to a lane.
+PICOLM_INLINE void wide32(Ints sum[4], const Bytes* a, const Bytes* b, int second, const Bytes* x,
+                          const Bytes* y) {
+    Words p[4], q[4];
+    multiply(p, a[0], a[second], b[0], b[second], x[0], y[0], x[0], y[0]);
+    multiply(q, a[1], a[second + 1], b[1], b[second + 1], x[1], y[1], x[1], y[1]);
+    for (int i = 0; i < 4; ++i) sum[i] = vpaddlq_s16(p[i]);
+    for (int i = 0; i < 4; ++i) sum[i] = vpadalq_s16(sum[i], q[i]);
 }
 template <int kHalf>
 PICOLM_INLINE Ints widen_half(Words v) {
@@ -37,35 +65,55 @@ PICOLM_INLINE Ints widen_half(Words v) {
 
 struct WideningDot {
     template <class Format, int kChunk>
-    PICOLM_INLINE static Ints add(Ints sum, const Bytes w[4], const Bytes x[4],
-                                  const Words scale[2]) {
+    PICOLM_INLINE static void add(Ints sum[2], const Bytes w[2][4], const Bytes x[4],
+                                  const Words (*scale)[2]) {
         constexpr int k_lane = 2 * kChunk % 8;
         if constexpr (Format::kWide) {
-            const Ints factor = widen_half<kChunk / 2>(scale[0]);
-            sum = vmlaq_laneq_s32(sum, wide32(w[0], w[1], x[0], x[1]), factor, k_lane % 4);
-            return vmlaq_laneq_s32(sum, wide32(w[2], w[3], x[2], x[3]), factor, (k_lane + 1) % 4);
+            Ints p[4];
+            wide32(p, w[0], w[1], 2, x, x + 2);
+            for (int r = 0; r < 2; ++r) {
+                const Ints factor = widen_half<kChunk / 2>(scale[r][0]);
+                sum[r] = vmlaq_laneq_s32(sum[r], p[2 * r], factor, k_lane % 4);
+                sum[r] = vmlaq_laneq_s32(sum[r], p[2 * r + 1], factor, (k_lane + 1) % 4);
+            }
         } else if constexpr (Format::kSub == 32) {
             // Eight products to a lane: at most 8 * 31 * 127 = 31496.
-            const Words v =
-                vpaddq_s16(multiply32(w[0], w[1], x[0], x[1]), multiply32(w[2], w[3], x[2], x[3]));
-            sum = vmlal_laneq_s16(sum, vget_low_s16(v), scale[0], k_lane);
-            return vmlal_high_laneq_s16(sum, v, scale[0], k_lane + 1);
+            Words p[4];
+            narrow32(p, w[0], w[1], 2, x, x + 2);
+            const Words v[2] = {vpaddq_s16(p[0], p[1]), vpaddq_s16(p[2], p[3])};
+            for (int r = 0; r < 2; ++r)
+                sum[r] = vmlal_laneq_s16(sum[r], vget_low_s16(v[r]), scale[r][0], k_lane);
+            for (int r = 0; r < 2; ++r)
+                sum[r] = vmlal_high_laneq_s16(sum[r], v[r], scale[r][0], k_lane + 1);
         } else {
             // Eight products to a lane, two lanes to a scale: at most 8 * 32 * 127 = 32512.
-            const Words v = vpaddq_s16(vpaddq_s16(multiply16(w[0], x[0]), multiply16(w[1], x[1])),
-                                       vpaddq_s16(multiply16(w[2], x[2]), multiply16(w[3], x[3])));
-            const Words s = scale[kChunk / 2];
-            const Words twice = kChunk % 2 ? vtrn2q_s16(s, s) : vtrn1q_s16(s, s);
-            return vmlal_high_s16(vmlal_s16(sum, vget_low_s16(v), vget_low_s16(twice)), v, twice);
+            Words p[2][4], v[2], twice[2];
+            for (int r = 0; r < 2; ++r)
+                multiply(p[r], w[r][0], w[r][1], w[r][2], w[r][3], x[0], x[1], x[2], x[3]);
+            for (int r = 0; r < 2; ++r) {
+                p[r][0] = vpaddq_s16(p[r][0], p[r][1]);
+                p[r][2] = vpaddq_s16(p[r][2], p[r][3]);
+                const Words s = scale[r][kChunk / 2];
+                twice[r] = kChunk % 2 ? vtrn2q_s16(s, s) : vtrn1q_s16(s, s);
+            }
+            for (int r = 0; r < 2; ++r) v[r] = vpaddq_s16(p[r][0], p[r][2]);
+            for (int r = 0; r < 2; ++r)
+                sum[r] = vmlal_s16(sum[r], vget_low_s16(v[r]), vget_low_s16(twice[r]));
+            for (int r = 0; r < 2; ++r) sum[r] = vmlal_high_s16(sum[r], v[r], twice[r]);
         }
     }
     template <bool kWide>
-    PICOLM_INLINE static Ints pair(const Bytes w[4], const Bytes x[4]) {
-        if constexpr (kWide)
-            return vpaddq_s32(wide32(w[0], w[1], x[0], x[1]), wide32(w[2], w[3], x[2], x[3]));
-        else
-            return vreinterpretq_s32_s16(
-                vpaddq_s16(multiply32(w[0], w[1], x[0], x[1]), multiply32(w[2], w[3], x[2], x[3])));
+    PICOLM_INLINE static void pair(Ints out[2], const Bytes w[2][4], const Bytes x[4]) {
+        if constexpr (kWide) {
+            Ints p[4];
+            wide32(p, w[0], w[1], 2, x, x + 2);
+            for (int r = 0; r < 2; ++r) out[r] = vpaddq_s32(p[2 * r], p[2 * r + 1]);
+        } else {
+            Words p[4];
+            narrow32(p, w[0], w[1], 2, x, x + 2);
+            for (int r = 0; r < 2; ++r)
+                out[r] = vreinterpretq_s32_s16(vpaddq_s16(p[2 * r], p[2 * r + 1]));
+        }
     }
     // Sixteen products to a lane before they are widened: at most 16 * 16 * 127 = 32512.
     template <bool kWide>
@@ -93,12 +141,6 @@ struct WideningGemm {
         Bytes w[4][kParts];
         for (int r = 0; r < 4; ++r)
             for (int i = 0; i < kParts; ++i) w[r][i] = load(q + r * kQK + 16 * i);
-        const auto multiply = [](const Bytes* a, const Bytes* b) PICOLM_LAMBDA {
-            if constexpr (kSub == 32)
-                return multiply32(a[0], a[1], b[0], b[1]);
-            else
-                return multiply16(a[0], b[0]);
-        };
         Words pair[4][2];
         repeat<2>([&](auto p) PICOLM_LAMBDA {
             constexpr int k_pair = decltype(p)::value;
@@ -107,8 +149,16 @@ struct WideningGemm {
                 even[i] = load(x + 64 * i + 32 * k_pair);
                 odd[i] = load(x + 64 * i + 32 * k_pair + 16);
             }
-            for (int r = 0; r < 4; ++r)
-                pair[r][k_pair] = vpaddq_s16(multiply(w[r], even), multiply(w[r], odd));
+            for (int r = 0; r < 4; r += 2) {
+                Words sum[4];
+                if constexpr (kSub == 32)
+                    narrow32(sum, w[r], w[r + 1], 0, even, odd);
+                else
+                    multiply(sum, w[r][0], w[r][0], w[r + 1][0], w[r + 1][0], even[0], odd[0],
+                             even[0], odd[0]);
+                pair[r][k_pair] = vpaddq_s16(sum[0], sum[1]);
+                pair[r + 1][k_pair] = vpaddq_s16(sum[2], sum[3]);
+            }
         });
         for (int r = 0; r < 4; ++r) out[r] = vpaddq_s16(pair[r][0], pair[r][1]);
     }
@@ -121,11 +171,14 @@ struct WideningGemm {
         repeat<2>([&](auto p) PICOLM_LAMBDA {
             constexpr int k_pair = decltype(p)::value;
             const int8_t* in = x + 32 * k_pair;
-            const Bytes even0 = load(in), even1 = load(in + 64);
-            const Bytes odd0 = load(in + 16), odd1 = load(in + 80);
-            for (int r = 0; r < 4; ++r)
-                pair[r][k_pair] = vpaddq_s32(wide32(w[r][0], w[r][1], even0, even1),
-                                             wide32(w[r][0], w[r][1], odd0, odd1));
+            const Bytes even[2] = {load(in), load(in + 64)};
+            const Bytes odd[2] = {load(in + 16), load(in + 80)};
+            for (int r = 0; r < 4; r += 2) {
+                Ints sum[4];
+                wide32(sum, w[r], w[r + 1], 0, even, odd);
+                pair[r][k_pair] = vpaddq_s32(sum[0], sum[1]);
+                pair[r + 1][k_pair] = vpaddq_s32(sum[2], sum[3]);
+            }
         });
         for (int r = 0; r < 4; ++r) out[r] = vpaddq_s32(pair[r][0], pair[r][1]);
     }
