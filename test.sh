@@ -134,10 +134,10 @@ run_ctest() { # PRESET
 
 host_hash=
 
-level_hashes() {
+level_hashes() { # PROGRAM...
     local level hash
-    for level in $(build/release/logits_hash --levels); do
-        hash=$(build/release/logits_hash --level "$level") || return 1
+    for level in $("$@" --levels); do
+        hash=$("$@" --level "$level") || return 1
         echo "$hash $level"
         : "${host_hash:=$hash}"
         [ "$hash" = "$host_hash" ] || return 1
@@ -152,26 +152,61 @@ same_hash() { # PROGRAM...
     [ "$hash" = "$host_hash" ]
 }
 
+# The levels of a CPU, best first.
+has_levels() { # LEVELS PROGRAM...
+    local levels
+    levels=$("${@:2}" --levels | paste -sd' ')
+    echo "$levels, expected $1"
+    [ "$levels" = "$1" ]
+}
+
+# In as many parts as there are CPUs: under an emulator the kernel tests take a minute.
+emulated_tests() { # PROGRAM...
+    local i pid bad=0 pids=()
+    for ((i = 0; i < jobs; ++i)); do
+        GTEST_TOTAL_SHARDS=$jobs GTEST_SHARD_INDEX=$i "$@" --gtest_brief=1 &
+        pids+=($!)
+    done
+    for pid in "${pids[@]}"; do wait "$pid" || bad=1; done
+    return $bad
+}
+
 is_static() { ! readelf -lW "$1" | grep -q INTERP; }
 
 cross() { # PRESET EMULATOR...
     local preset=$1
     shift
     have "$1" || { failed "cross $preset: no $1" && return; }
-    build "$preset" || return
+    local options=()
+    [ "$preset" != aarch64 ] || options=(-DPICOLM_TESTS=ON)
+    build "$preset" "${options[@]}" || return
     check "no warnings $preset" no_warnings "$preset"
     check "static $preset" is_static "build/$preset/picolm"
     check "program $preset" "$@" "build/$preset/picolm" --version
-    if [ "$preset" = armv6 ]; then
-        # Not promised for 32 bits, only reported.
-        if same_hash "$@" "build/$preset/logits_hash"; then
-            passed "logits hash $preset"
-        else
-            echo "note    logits hash $preset differs (nothing is promised there)"
-        fi
-        return
-    fi
-    check "logits hash $preset" same_hash "$@" "build/$preset/logits_hash"
+    case $preset in
+        aarch64) aarch64_levels "$@" ;;
+        armv6)
+            # Not promised for 32 bits, only reported.
+            if same_hash "$@" "build/$preset/logits_hash"; then
+                passed "logits hash $preset"
+            else
+                echo "note    logits hash $preset differs (nothing is promised there)"
+            fi
+            ;;
+        *) check "logits hash $preset" same_hash "$@" "build/$preset/logits_hash" ;;
+    esac
+}
+
+# The kernel tests are linked to the cross compiler's shared libraries.
+aarch64_levels() { # EMULATOR...
+    local program=build/aarch64/logits_hash
+    check "levels of a Cortex-A72" has_levels "neon generic" "$1" -cpu cortex-a72 $program
+    check "levels of a Cortex-A76" has_levels "dotprod neon generic" "$1" -cpu cortex-a76 $program
+    check "levels of AArch64" has_levels "i8mm dotprod neon generic" "$@" -cpu max $program
+    check "logits hash of all AArch64 levels" level_hashes "$@" -cpu max $program
+    check "weak symbols aarch64" tools/check_isa_symbols.sh build/aarch64
+    check "kernel tests aarch64" emulated_tests "$@" -cpu max -L /usr/aarch64-linux-gnu \
+        build/aarch64/tests/test_kernels
 }
 
 run_cross() {
@@ -214,7 +249,7 @@ static_checks
 if build release -DPICOLM_TESTS=ON; then
     check "no warnings release" no_warnings release
     check "weak symbols" tools/check_isa_symbols.sh build/release
-    check "logits hash of all levels" level_hashes
+    check "logits hash of all levels" level_hashes build/release/logits_hash
     run_ctest release
     [ $want_cross = no ] || run_cross
 fi

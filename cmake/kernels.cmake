@@ -22,3 +22,18 @@ else()
     picolm_isa_left_out(avx2_large)
     picolm_isa_left_out(avx2_operators)
 endif()
+
+# Cortex-A53 and A55 execute in order: there the order of instructions counts. Scheduled before the
+# registers are allocated, the unrolled loops would need more of them than there are.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64|ARM64)$")
+    set(picolm_late_scheduling $<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>)
+    picolm_isa(neon -O3 -march=armv8-a -mtune=cortex-a53 ${picolm_late_scheduling})
+    picolm_isa(neon_operators -O3 -march=armv8-a -mtune=cortex-a53)
+    picolm_isa(dotprod -O3 -march=armv8.2-a+dotprod -mtune=cortex-a55 ${picolm_late_scheduling})
+    picolm_isa(i8mm -O3 -march=armv8.2-a+dotprod+i8mm ${picolm_late_scheduling})
+else()
+    picolm_isa_left_out(neon)
+    picolm_isa_left_out(neon_operators)
+    picolm_isa_left_out(dotprod)
+    picolm_isa_left_out(i8mm)
+endif()

@@ -10,6 +10,10 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 namespace picolm {
 namespace {
@@ -27,6 +31,18 @@ bool has_avx2() {
 }
 #endif
 
+#if defined(__aarch64__)
+bool has_neon() {
+    return (getauxval(AT_HWCAP) & HWCAP_ASIMD) != 0;
+}
+bool has_dotprod() {
+    return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+}
+bool has_i8mm() {
+    return (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
+}
+#endif
+
 struct Level {
     const char* name;
     int parent;         // index into kLevels; -1: none
@@ -39,6 +55,11 @@ constexpr Level kLevels[] = {
     {"generic", -1, "", always, fill_generic},
 #if defined(__x86_64__)
     {"avx2", 0, "avx2 f16c", has_avx2, fill_avx2},
+#endif
+#if defined(__aarch64__)
+    {"neon", 0, "asimd", has_neon, fill_neon},
+    {"dotprod", 1, "asimddp", has_dotprod, fill_dotprod},
+    {"i8mm", 2, "i8mm", has_i8mm, fill_i8mm},
 #endif
 };
 constexpr int kLevelCount = static_cast<int>(sizeof kLevels / sizeof kLevels[0]);

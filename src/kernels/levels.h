@@ -13,5 +13,12 @@ void fill_avx2(Kernels& table);
 void fill_avx2_operators(Kernels& table);  // the part without quantised weights
 void fill_avx2_large(LargeBatch& large);
 #endif
+#if defined(__aarch64__)
+// Each must only be called where the CPU has the level.
+void fill_neon(Kernels& table);
+void fill_neon_operators(Kernels& table);  // the part without quantised weights
+void fill_dotprod(Kernels& table);
+void fill_i8mm(Kernels& table);
+#endif
 
 }  // namespace picolm

@@ -132,6 +132,58 @@ TEST_P(LevelTest, QuantisedMatrices) {
     }
 }
 
+// All weights and activations at their limits, all of one sign: sums that a level keeps in 16 bits
+// must fit even then.
+TEST_P(LevelTest, LargestSums) {
+    constexpr uint32_t n_in = 512, n_rows = 4, n_tok = 9;
+    AlignedBytes scratch(kPanelBytes);
+    for (const TensorTypeInfo& type : tensor_types()) {
+        const ActKind kind = act_kind(type.type);
+        if (kind == ActKind::f32) continue;
+        const size_t slot = static_cast<size_t>(type.type), blocks = act_blocks(n_in);
+        const size_t bytes = row_bytes(type.type, n_in);
+        for (const int fill : {0x00, 0xff, 0x80, 0x7f, 0x08, 0xaa, 0x55}) {
+            std::vector<uint8_t> w = rows(type.type, n_rows, n_in);
+            for (uint8_t& byte : w)
+                if (rng() % 64) byte = static_cast<uint8_t>(fill);
+            // Halves that are NaN would hide everything else.
+            for (size_t i = 0; i < w.size(); i += type.block_bytes)
+                for (const size_t at : {size_t{0}, size_t{2}, type.block_bytes - size_t{4},
+                                        type.block_bytes - size_t{2}})
+                    w[i + at + 1] = static_cast<uint8_t>(fill & 0xbb);
+            for (const float sign : {1.0f, -1.0f}) {
+                const std::vector<float> x(n_in, sign);
+                std::vector<ActBlock> acts(n_tok * blocks);
+                for (uint32_t t = 0; t < n_tok; ++t)
+                    (kind == ActKind::q256 ? spec.quantize_q256 : spec.quantize_q32)(
+                        x.data(), n_in, &acts[t * blocks]);
+                std::vector<float> want(n_tok * n_rows), got(n_tok * n_rows);
+                MatArgs a{w.data(), bytes, n_rows, n_in, 8, want.data(), n_rows};
+                spec.mat_small[slot](a, acts.data());
+                a.y = got.data();
+                level.mat_small[slot](a, acts.data());
+                const size_t n = size_t{8} * n_rows;  // the ninth token is as the first
+                std::copy_n(want.begin(), n_rows, want.begin() + n);
+                std::copy_n(got.begin(), n_rows, got.begin() + n);
+                ASSERT_TRUE(std::isfinite(want[0])) << type.name << " " << fill;
+                ASSERT_TRUE(same_bits(want, got)) << type.name << " small " << fill;
+                const LargeBatch& large = level.large;
+                if (large.tile_tokens == 0) continue;
+                const uint32_t per_tile = large.tile_tokens;
+                AlignedBytes tiles((n_tok + per_tile - 1) / per_tile * blocks * large.tile_bytes);
+                for (uint32_t t = 0; t < n_tok; t += per_tile)
+                    large.pack(&acts[t * blocks], blocks, static_cast<uint32_t>(blocks),
+                               std::min(per_tile, n_tok - t),
+                               tiles.get() + t / per_tile * blocks * large.tile_bytes);
+                a.n_tok = n_tok;
+                std::fill(got.begin(), got.end(), -1.0f);
+                large.mat[slot](a, tiles.get(), scratch.get());
+                ASSERT_TRUE(same_bits(want, got)) << type.name << " large " << fill;
+            }
+        }
+    }
+}
+
 TEST_P(LevelTest, FloatMatrices) {
     for (const TensorType type : {TensorType::f32, TensorType::f16, TensorType::bf16})
         for (const uint32_t n_in : {1u, 31u, 64u, 172u, 600u, 1025u})
