@@ -41,6 +41,7 @@ template <class Format>
 void unpack_q256(const typename Format::Block& b, RowWords& row) {
     int16_t scale[16];
     Format::scales(b, scale, row.mins);
+#pragma GCC unroll 8
     for (int g = 0; g < 8; ++g) {
         Vec words[4];
         Format::words(b, g, words);
@@ -57,23 +58,32 @@ void unpack_q256(const typename Format::Block& b, RowWords& row) {
 template <class Format>
 void unpack_q32(const typename Format::Block* b, uint32_t n_groups, RowWords& row) {
     if (n_groups < 8) std::memset(&row, 0, sizeof row);
+    uint16_t d[8] = {}, m[8] = {};
     for (uint32_t g = 0; g < n_groups; ++g) {
         Vec words[4];
         Format::words(b[g], words);
         for (uint32_t i = 0; i < 4; ++i) store(row.w + 32 * g + 8 * i, words[i]);
-        row.d[g] = f16_to_f32(b[g].d);
-        if constexpr (Format::kHasMin) row.m[g] = f16_to_f32(b[g].m);
+        d[g] = b[g].d;
+        if constexpr (Format::kHasMin) m[g] = b[g].m;
+    }
+    halves_to_floats(d, row.d);
+    if (Format::kHasMin) halves_to_floats(m, row.m);
+}
+
+void widen(const ActBlock& x, int16_t* q) {
+    for (int i = 0; i < kActBlock; i += 16) {
+        Vec words[2];
+        widen_signed(load(x.q + i), words);
+        store(q + i, words[0]);
+        store(q + i + 8, words[1]);
     }
 }
 
-void widen(const ActBlock* const x[kGroupTokens], uint32_t n_tok, ActWords& out) {
-    for (uint32_t t = 0; t < n_tok; ++t)
-        for (int i = 0; i < kActBlock; i += 16) {
-            Vec words[2];
-            widen_signed(load(x[t]->q + i), words);
-            store(out.q[t] + i, words[0]);
-            store(out.q[t] + i + 8, words[1]);
-        }
+// While a block of some rows is worked on, as many bytes of the rows behind them arrive.
+PICOLM_INLINE const uint8_t* prefetch(const uint8_t* p, size_t n) {
+    for (size_t i = 0; i < n; i += 64)
+        _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
+    return p + n;
 }
 
 // Lane i is the sum over v[i].
@@ -118,7 +128,7 @@ PICOLM_INLINE Vec min_dot(const int16_t* mins, const ActBlock& x) {
 template <class Format, int kT>
 PICOLM_INLINE void group_q256(const RowWords* rows, uint32_t n_rows, const ActBlock* const x[],
                               ActWords& words, VecF* acc) {
-    widen(x, kT, words);
+    for (int t = 0; t < kT; ++t) widen(*x[t], words.q[t]);
     float d[kGroupTokens] = {};
     for (int t = 0; t < kT; ++t) d[t] = x[t]->d[0];
     const VecF d_x = _mm_loadu_ps(d);
@@ -166,11 +176,11 @@ void panel_q256(const MatArgs& a, const ActBlock* x, uint32_t row0, uint32_t tok
     const uint8_t* w = a.w + row0 * a.row_bytes;
     std::memset(work.acc, 0, (n_tok + kGroupTokens - 1) / kGroupTokens * sizeof work.acc[0]);
     std::memset(work.rows + even - 1, 0, sizeof work.rows[0]);
+    const uint8_t* ahead = w + kRows * a.row_bytes;
     for (uint32_t b = 0; b < n_blocks; ++b) {
+        ahead = prefetch(ahead, kRows * sizeof(Block));
         for (uint32_t r = 0; r < n_rows; ++r) {
             const auto* block = reinterpret_cast<const Block*>(w + r * a.row_bytes) + b;
-            for (size_t i = 0; i < sizeof(Block); i += 64)
-                _mm_prefetch(reinterpret_cast<const char*>(block + 2) + i, _MM_HINT_T0);
             unpack_q256<Format>(*block, work.rows[r]);
         }
         for (uint32_t t = 0; t < n_tok; t += kGroupTokens) {
@@ -197,8 +207,92 @@ void panel_q256(const MatArgs& a, const ActBlock* x, uint32_t row0, uint32_t tok
         }
 }
 
+// Lanes that add up to S, straight from the block.
+template <class Format>
+PICOLM_INLINE Vec block_dot(const typename Format::Block& b, const int16_t* scale,
+                            const int16_t* x) {
+    Vec sum = _mm_setzero_si128();
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; ++g, x += 32) {
+        Vec words[4];
+        Format::words(b, g, words);
+        for (int i = 0; i < 4; ++i) {
+            if (!Format::kShortSums) words[i] = _mm_mullo_epi16(words[i], _mm_set1_epi16(scale[g]));
+            words[i] = _mm_madd_epi16(words[i], load(x + 8 * i));
+        }
+        const Vec low = _mm_add_epi32(words[0], words[1]);
+        const Vec high = _mm_add_epi32(words[2], words[3]);
+        // A short sum is the low word of its lane: another pmaddwd multiplies it.
+        const auto times = [](Vec v, int16_t factor) {
+            return _mm_madd_epi16(v, _mm_set1_epi32(static_cast<uint16_t>(factor)));
+        };
+        if (!Format::kShortSums)
+            sum = _mm_add_epi32(sum, _mm_add_epi32(low, high));
+        else if (Format::kSub == 32)
+            sum = _mm_add_epi32(sum, times(_mm_add_epi32(low, high), scale[g]));
+        else
+            sum = _mm_add_epi32(
+                sum, _mm_add_epi32(times(low, scale[2 * g]), times(high, scale[2 * g + 1])));
+    }
+    return sum;
+}
+
+// One block of four rows and one token.
+template <class Format>
+PICOLM_INLINE VecF step_q256(const typename Format::Block* const b[4], const ActBlock& x,
+                             const int16_t* q, VecF acc) {
+    Vec sums[4], min_sums[4];
+    float d[4], m[4];
+    for (int r = 0; r < 4; ++r) {
+        int16_t scale[16], mins[16];
+        Format::scales(*b[r], scale, mins);
+        sums[r] = block_dot<Format>(*b[r], scale, q);
+        d[r] = f16_to_f32(b[r]->d);
+        if constexpr (Format::kHasMin) {
+            min_sums[r] = min_dot<Format::kSub>(mins, x);
+            m[r] = f16_to_f32(b[r]->dmin);
+        }
+    }
+    VecF term = _mm_mul_ps(_mm_loadu_ps(d), _mm_cvtepi32_ps(sum_lanes(sums)));
+    if constexpr (Format::kHasMin)
+        term = _mm_sub_ps(term, _mm_mul_ps(_mm_loadu_ps(m), _mm_cvtepi32_ps(sum_lanes(min_sums))));
+    return _mm_add_ps(acc, _mm_mul_ps(_mm_set1_ps(x.d[0]), term));
+}
+
+// One token has nothing to share an unpacking with. Rows behind the last repeat it.
+template <class Format>
+void single_q256(const MatArgs& a, const ActBlock* x, float* out) {
+    using Block = typename Format::Block;
+    for (uint32_t r0 = 0; r0 < a.n_rows; r0 += kSmallRows) {
+        const uint32_t n_rows = a.n_rows - r0 < kSmallRows ? a.n_rows - r0 : kSmallRows;
+        const Block* rows[kSmallRows];
+        for (uint32_t r = 0; r < kSmallRows; ++r)
+            rows[r] = reinterpret_cast<const Block*>(a.w + (r0 + (r < n_rows ? r : n_rows - 1)) *
+                                                               a.row_bytes);
+        const uint8_t* ahead = a.w + (r0 + kSmallRows) * a.row_bytes;
+        VecF acc[2] = {_mm_setzero_ps(), _mm_setzero_ps()};
+        for (uint32_t b = 0; b < a.n_in / kQK; ++b) {
+            alignas(16) int16_t q[kActBlock];
+            widen(x[b], q);
+            acc[0] = step_q256<Format>(rows, x[b], q, acc[0]);
+            acc[1] = step_q256<Format>(rows + 4, x[b], q, acc[1]);
+            for (const Block*& row : rows) ++row;
+            ahead = prefetch(ahead, kSmallRows * sizeof(Block));
+        }
+        float y[kSmallRows];
+        _mm_storeu_ps(y, acc[0]);
+        _mm_storeu_ps(y + 4, acc[1]);
+        std::memcpy(out + r0, y, n_rows * sizeof(float));
+    }
+}
+
 template <class Format>
 void small_q256(const MatArgs& a, const ActBlock* x) {
+    if (a.n_tok <= 2) {  // two on their own are faster than a panel for two
+        for (uint32_t t = 0; t < a.n_tok; ++t)
+            single_q256<Format>(a, x + t * (a.n_in / kQK), a.y + t * a.y_stride);
+        return;
+    }
     WorkQ256<kSmallRows, kMaxSmallBatch> work;
     for (uint32_t r = 0; r < a.n_rows; r += kSmallRows)
         panel_q256<Format, 1, kSmallRows, kMaxSmallBatch>(a, x, r, 0, work);
@@ -275,17 +369,17 @@ void panel_q32(const MatArgs& a, const ActBlock* x, uint32_t row0, uint32_t toke
     const uint32_t n_tok = a.n_tok - token0 < kTokens ? a.n_tok - token0 : kTokens;
     const uint8_t* w = a.w + row0 * a.row_bytes;
     std::memset(work.acc, 0, n_tok * sizeof work.acc[0]);
+    const uint8_t* ahead = w + kRows * a.row_bytes;
     for (uint32_t b = 0; b < n_wide; ++b) {
+        ahead = prefetch(ahead, kRows * 8 * sizeof(Block));
         const uint32_t n_groups = n_blocks - 8 * b < 8 ? n_blocks - 8 * b : 8;
         for (uint32_t r = 0; r < n_rows; ++r) {
             const auto* block = reinterpret_cast<const Block*>(w + r * a.row_bytes) + 8 * b;
-            for (size_t i = 0; i < 8 * sizeof(Block); i += 64)
-                _mm_prefetch(reinterpret_cast<const char*>(block + 8) + i, _MM_HINT_T0);
             unpack_q32<Format>(block, n_groups, work.rows[r]);
         }
         for (uint32_t t = 0; t < n_tok; ++t) {
             const ActBlock* in = act_block<kTileTokens>(x, n_wide, token0 + t, b);
-            widen(&in, 1, work.words);
+            widen(*in, work.words.q[0]);
             token_q32<Format>(work.rows, n_rows, *in, work.words.q[0], work.acc[t]);
         }
     }

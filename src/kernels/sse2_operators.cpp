@@ -14,27 +14,6 @@ namespace {
 
 #include "kernels/sse2_common.inc"
 
-// f16_to_f32 of four halves, each in the low half of a dword.
-PICOLM_INLINE VecF half_to_float(Vec half) {
-    const Vec magnitude = _mm_and_si128(half, _mm_set1_epi32(0x7fff));
-    const Vec sign = _mm_slli_epi32(_mm_xor_si128(half, magnitude), 16);
-    const Vec is_subnormal = _mm_cmpgt_epi32(_mm_set1_epi32(0x0400), magnitude);
-    const Vec is_special = _mm_cmpgt_epi32(magnitude, _mm_set1_epi32(0x7bff));
-    const Vec is_nan = _mm_cmpgt_epi32(magnitude, _mm_set1_epi32(0x7c00));
-    const Vec base = _mm_set1_epi32(0x38000000);
-    const Vec offset = _mm_add_epi32(base, _mm_and_si128(is_special, base));
-    const Vec normal = _mm_add_epi32(_mm_slli_epi32(magnitude, 13), offset);
-    const VecF subnormal = _mm_mul_ps(_mm_cvtepi32_ps(magnitude), _mm_set1_ps(0x1p-24f));
-    const Vec bits = select(is_subnormal, _mm_castps_si128(subnormal), normal);
-    const Vec quiet = _mm_and_si128(is_nan, _mm_set1_epi32(0x00400000));
-    return _mm_castsi128_ps(_mm_or_si128(_mm_or_si128(bits, quiet), sign));
-}
-PICOLM_INLINE void halves_to_floats(const void* halves, float* out) {  // eight
-    const Vec h = load(halves), zero = _mm_setzero_si128();
-    _mm_storeu_ps(out, half_to_float(_mm_unpacklo_epi16(h, zero)));
-    _mm_storeu_ps(out + 4, half_to_float(_mm_unpackhi_epi16(h, zero)));
-}
-
 // 32 lanes: i + 16, i + 8, i + 4, then tree_sum.
 float tree_sum32(const VecF v[8]) {
     const VecF a = _mm_add_ps(_mm_add_ps(v[0], v[4]), _mm_add_ps(v[2], v[6]));
