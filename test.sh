@@ -215,8 +215,14 @@ run_cross() {
     cross armv6 qemu-arm-static -cpu arm1176
     [ "$(uname -m)" = x86_64 ] || return
     if have qemu-x86_64-static; then
-        check "logits hash without AVX2" \
-            same_hash qemu-x86_64-static -cpu Nehalem build/release/logits_hash
+        # The oldest x86-64 and a CPU of 2008: an instruction that they lack ends the program.
+        local cpu
+        for cpu in qemu64 Nehalem; do
+            check "logits hash $cpu" \
+                same_hash qemu-x86_64-static -cpu "$cpu" build/release/logits_hash
+            check "test_kernels $cpu" \
+                qemu-x86_64-static -cpu "$cpu" build/release/tests/test_kernels
+        done
     else
         failed "cross: no qemu-x86_64-static"
     fi

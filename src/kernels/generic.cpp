@@ -116,8 +116,9 @@ struct Q2K {
     static constexpr int kSub = 16;
     static constexpr bool kHasMin = true;
     static void unpack(const Block& b, Integers& out) {
-        for (int e = 0; e < kQK; ++e)
-            out.q[e] = static_cast<int8_t>(bits2(b.qs, e / 128, e / 32 % 4, e % 32));
+        for (int g = 0; g < 8; ++g)
+            for (int l = 0; l < 32; ++l)
+                out.q[32 * g + l] = static_cast<int8_t>(bits2(b.qs, g / 4, g % 4, l));
         for (int s = 0; s < 16; ++s) {
             out.scale[s] = b.scales[s] & 15;
             out.min[s] = b.scales[s] >> 4;
@@ -132,10 +133,12 @@ struct Q3K {
     static constexpr int kSub = 16;
     static constexpr bool kHasMin = false;
     static void unpack(const Block& b, Integers& out) {
-        for (int e = 0; e < kQK; ++e) {
-            const int high = (b.hmask[e % 32] >> (e / 32)) & 1;
-            out.q[e] = static_cast<int8_t>(bits2(b.qs, e / 128, e / 32 % 4, e % 32) + 4 * high - 4);
-        }
+        for (int g = 0; g < 8; ++g)
+            for (int l = 0; l < 32; ++l) {
+                const int high = (b.hmask[l] >> g) & 1;
+                out.q[32 * g + l] =
+                    static_cast<int8_t>(bits2(b.qs, g / 4, g % 4, l) + 4 * high - 4);
+            }
         int8_t scales[16];
         unpack_q3_k_scales(b.scales, scales);
         for (int s = 0; s < 16; ++s) out.scale[s] = scales[s];
@@ -191,10 +194,13 @@ struct Q6K {
     static constexpr int kSub = 16;
     static constexpr bool kHasMin = false;
     static void unpack(const Block& b, Integers& out) {
-        for (int e = 0; e < kQK; ++e) {
-            const int half = e / 128, k = e / 32 % 4, l = e % 32;
-            const int low = (b.ql[64 * half + 32 * (k % 2) + l] >> (4 * (k / 2))) & 15;
-            out.q[e] = static_cast<int8_t>(low + 16 * bits2(b.qh, half, k, l) - 32);
+        for (int g = 0; g < 8; ++g) {
+            const int half = g / 4, k = g % 4;
+            const uint8_t* lows = b.ql + 64 * half + 32 * (k % 2);
+            for (int l = 0; l < 32; ++l) {
+                const int low = (lows[l] >> (4 * (k / 2))) & 15;
+                out.q[32 * g + l] = static_cast<int8_t>(low + 16 * bits2(b.qh, half, k, l) - 32);
+            }
         }
         for (int s = 0; s < 16; ++s) out.scale[s] = b.scales[s];
         out.d = f16_to_f32(b.d);
@@ -279,10 +285,16 @@ struct Q4_1 {
 };
 
 void unpack_5bit(const uint8_t* qs, const uint8_t* qh, int offset, int8_t* q) {
-    for (int e = 0; e < kQK32; ++e) {
-        const int low = e < 16 ? qs[e] & 15 : qs[e - 16] >> 4;
-        const int high = (qh[e / 8] >> (e % 8)) & 1;
-        q[e] = static_cast<int8_t>(low + 16 * high - offset);
+    // Byte i of `bits` keeps bit i of qh[g]; what is not zero carries into bit 7, which becomes 16.
+    uint8_t high[kQK32];
+    for (int g = 0; g < 4; ++g) {
+        const uint64_t bits = (qh[g] * 0x0101010101010101u) & 0x8040201008040201u;
+        const uint64_t fifth = ((bits + 0x7f7f7f7f7f7f7f7fu) >> 3) & 0x1010101010101010u;
+        std::memcpy(high + 8 * g, &fifth, sizeof fifth);
+    }
+    for (int l = 0; l < 16; ++l) {
+        q[l] = static_cast<int8_t>((qs[l] & 15) + high[l] - offset);
+        q[l + 16] = static_cast<int8_t>((qs[l] >> 4) + high[l + 16] - offset);
     }
 }
 
@@ -383,8 +395,7 @@ void mat_float(const MatArgs& a, const float* x, size_t x_stride) {
             for (uint32_t i0 = 0; i0 < a.n_in; i0 += kChunk) {
                 const uint32_t n = a.n_in - i0 < kChunk ? a.n_in - i0 : kChunk;
                 float w[kChunk];
-                for (uint32_t i = 0; i < n; ++i)
-                    w[i] = Format::load(row + (i0 + i) * Format::kBytes);
+                for (size_t i = 0; i < n; ++i) w[i] = Format::load(row + (i0 + i) * Format::kBytes);
                 for (uint32_t t = 0; t < n_tok; ++t) {
                     const float* in = x + (t0 + t) * x_stride + i0;
                     uint32_t i = 0;
@@ -405,7 +416,10 @@ void mat_float(const MatArgs& a, const float* x, size_t x_stride) {
 
 bool rms_norm(const float* x, const float* w, uint32_t n, float eps, float* y) {
     float acc[kLanes] = {};
-    for (uint32_t i = 0; i < n; ++i) acc[i % kLanes] = acc[i % kLanes] + x[i] * x[i];
+    uint32_t first = 0;
+    for (; first + kLanes <= n; first += kLanes)
+        for (uint32_t i = 0; i < kLanes; ++i) acc[i] = acc[i] + x[first + i] * x[first + i];
+    for (uint32_t i = 0; first + i < n; ++i) acc[i] = acc[i] + x[first + i] * x[first + i];
     const float sum = tree_sum<kLanes>(acc);
     if (!(sum < INFINITY)) return false;
     const float factor = 1.0f / std::sqrt(sum / static_cast<float>(n) + eps);
@@ -442,28 +456,53 @@ void to_f16(const float* x, uint16_t* y, uint32_t n) {
     for (uint32_t i = 0; i < n; ++i) y[i] = f32_to_f16(x[i]);
 }
 
-void attn_query(const AttnPage& page, uint32_t n_k, uint32_t n_v, AttnQuery& query) {
-    float p[kPage] = {};
-    for (uint32_t d = 0; d < n_k; ++d)
-        for (int j = 0; j < kPage; ++j)
-            p[j] = p[j] + query.q[d] * f16_to_f32(page.k[d * kPage + static_cast<uint32_t>(j)]);
+// p = exp(p - m) of the visible slots, 0 elsewhere; m and l follow. Returns exp(old m - new m).
+float soften(AttnQuery& query, float* p) {
     float m = query.m;
     for (uint32_t j = query.first; j < query.end; ++j) m = p[j] > m ? p[j] : m;
     for (uint32_t j = 0; j < kPage; ++j)
         p[j] = j >= query.first && j < query.end ? exp_f32(p[j] - m) : 0.0f;
     const float keep = exp_f32(query.m - m);
-    query.m = m;
-    for (uint32_t i = 0; i < n_v; ++i) query.o[i] = query.o[i] * keep;
-    for (uint32_t j = query.first; j < query.end; ++j)
-        for (uint32_t i = 0; i < n_v; ++i)
-            query.o[i] = query.o[i] + p[j] * f16_to_f32(page.v[j * n_v + i]);
     float lane[8] = {};
     for (int j = 0; j < kPage; ++j) lane[j % 8] = lane[j % 8] + p[j];
     query.l = query.l * keep + tree_sum<8>(lane);
+    query.m = m;
+    return keep;
+}
+
+// Queries that share the conversion of a row of K or V.
+constexpr uint32_t kQueryGroup = 8;
+
+void attn_group(const AttnPage& page, uint32_t n_k, uint32_t n_v, AttnQuery* queries,
+                uint32_t n_q) {
+    float p[kQueryGroup][kPage] = {};
+    for (uint32_t d = 0; d < n_k; ++d) {
+        const uint16_t* halves = page.k + d * kPage;
+        float k[kPage];
+        for (int j = 0; j < kPage; ++j) k[j] = f16_to_f32(halves[j]);
+        for (uint32_t i = 0; i < n_q; ++i) {
+            const float q = queries[i].q[d];
+            for (int j = 0; j < kPage; ++j) p[i][j] = p[i][j] + q * k[j];
+        }
+    }
+    for (uint32_t i = 0; i < n_q; ++i) scale(queries[i].o, soften(queries[i], p[i]), n_v);
+    for (uint32_t j = 0; j < kPage; ++j)
+        for (uint32_t d0 = 0; d0 < n_v; d0 += kPage) {
+            const uint32_t n = n_v - d0 < kPage ? n_v - d0 : kPage;
+            const uint16_t* halves = page.v + j * n_v + d0;
+            float v[kPage];
+            for (uint32_t d = 0; d < n; ++d) v[d] = f16_to_f32(halves[d]);
+            for (uint32_t i = 0; i < n_q; ++i) {
+                if (j < queries[i].first || j >= queries[i].end) continue;
+                float* o = queries[i].o + d0;
+                for (uint32_t d = 0; d < n; ++d) o[d] = o[d] + p[i][j] * v[d];
+            }
+        }
 }
 
 void attn_page(const AttnPage& page, uint32_t n_k, uint32_t n_v, AttnQuery* queries, uint32_t n_q) {
-    for (uint32_t i = 0; i < n_q; ++i) attn_query(page, n_k, n_v, queries[i]);
+    for (uint32_t i = 0; i < n_q; i += kQueryGroup)
+        attn_group(page, n_k, n_v, queries + i, n_q - i < kQueryGroup ? n_q - i : kQueryGroup);
 }
 
 }  // namespace

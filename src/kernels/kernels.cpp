@@ -54,7 +54,8 @@ struct Level {
 constexpr Level kLevels[] = {
     {"generic", -1, "", always, fill_generic},
 #if defined(__x86_64__)
-    {"avx2", 0, "avx2 f16c", has_avx2, fill_avx2},
+    {"sse2", 0, "sse2", always, fill_sse2},
+    {"avx2", 1, "avx2 f16c", has_avx2, fill_avx2},
 #endif
 #if defined(__aarch64__)
     {"neon", 0, "asimd", has_neon, fill_neon},

@@ -8,6 +8,9 @@ namespace picolm {
 // Fills in every entry.
 void fill_generic(Kernels& table);
 #if defined(__x86_64__)
+// Overrides what the SSE2 that every x86-64 CPU has does better.
+void fill_sse2(Kernels& table);
+void fill_sse2_operators(Kernels& table);  // the part without quantised weights
 // Overrides what AVX2 + F16C do better. Must only be called where the CPU has both.
 void fill_avx2(Kernels& table);
 void fill_avx2_operators(Kernels& table);  // the part without quantised weights
