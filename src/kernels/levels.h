@@ -11,6 +11,11 @@ void fill_generic(Kernels& table);
 // Overrides what AVX2 + F16C do better. Must only be called where the CPU has both.
 void fill_avx2(Kernels& table);
 void fill_avx2_operators(Kernels& table);  // the part without quantised weights
+// AVX-512 F, BW, VL, DQ and VNNI.
+void fill_avx512(Kernels& table);
+void fill_avx512_operators(Kernels& table);
+// AMX-TILE and AMX-INT8 on top: large batches.
+void fill_amx(Kernels& table);
 #endif
 
 }  // namespace picolm
