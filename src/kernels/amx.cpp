@@ -145,9 +145,9 @@ struct alignas(64) PanelQ256 {
     float dmin[16];
 };
 
-// Four of the 16 rows.
+// Four of the 16 rows. Not a part of its callers, whose registers are the tiles' addresses.
 template <class Format>
-PICOLM_INLINE void unpack_four(PanelQ256& p, const uint8_t* const row[16], int r0, uint32_t b) {
+[[gnu::noinline]] void unpack_four(PanelQ256& p, const uint8_t* const row[16], int r0, uint32_t b) {
     using Block = typename Format::Block;
     const Block* block[4];
     for (int r = 0; r < 4; ++r) {
@@ -179,32 +179,53 @@ struct StepQ256 {
     VecF* acc[2];         // [16 rows]
 };
 
+// M of four rows against kT tiles.
+template <class Format, int kT>
+PICOLM_INLINE void min_sums(const StepQ256& step, int r, const Vec (*sums)[8], Vec mins[kT]) {
+    for (int t = 0; t < kT; ++t) mins[t] = _mm512_setzero_si512();
+#pragma GCC unroll 8
+    for (int g = 0; g < (Format::kSub == 16 ? 8 : 4); ++g) {
+        const Vec pair = repeat32(step.panel->min[g / 4][r] + g % 4 * 2);
+#pragma GCC unroll 2
+        for (int t = 0; t < kT; ++t) mins[t] = _mm512_dpwssd_epi32(mins[t], sums[t][g], pair);
+    }
+}
+
 // acc += da * (d * S - dmin * M) for four rows, of S = sums[t][0] + 128 * sums[t][1].
-template <class Format>
-PICOLM_INLINE void finish_rows(const StepQ256& step, const Sums (*sums)[2], int r0) {
-    for (int t = 0; t < 2; ++t) {
-        if (!step.x[t]) return;
-        const ActTile& x = *step.x[t];
-        const VecF da = _mm512_load_ps(x.d[0]);
-        for (int r = r0; r < r0 + 4; ++r) {
-            const PanelQ256& p = *step.panel;
+template <class Format, int kT>
+[[gnu::noinline]] void finish_rows(const StepQ256& step, const Sums (*sums)[2], int r0) {
+    const PanelQ256& p = *step.panel;
+    VecF da[kT];
+    Vec act_sums[kT][8];
+    for (int t = 0; t < kT; ++t) {
+        da[t] = _mm512_load_ps(step.x[t]->d[0]);
+        for (int g = 0; Format::kHasMin && g < (Format::kSub == 16 ? 8 : 4); ++g)
+            act_sums[t][g] =
+                load(Format::kSub == 16 ? step.x[t]->sums16[g] : step.x[t]->sums32[g % 4]);
+    }
+#pragma GCC unroll 4
+    for (int r = r0; r < r0 + 4; ++r) {
+        Vec mins[kT];
+        if (Format::kHasMin) min_sums<Format, kT>(step, r, act_sums, mins);
+#pragma GCC unroll 2
+        for (int t = 0; t < kT; ++t) {
             const Vec low = load(sums[t][0][r]), high = load(sums[t][1][r]);
             const Vec sum = _mm512_add_epi32(
                 low, Planes<Format>::kCount == 2 ? _mm512_slli_epi32(high, 7) : high);
             VecF term = _mm512_mul_ps(_mm512_set1_ps(p.d[r]), _mm512_cvtepi32_ps(sum));
-            if (Format::kHasMin) {
-                Vec mins;
-                if (Format::kSub == 16)
-                    mins = _mm512_add_epi32(pair_sums<4>(x.sums16, p.min[0][r]),
-                                            pair_sums<4>(x.sums16 + 4, p.min[1][r]));
-                else
-                    mins = pair_sums<4>(x.sums32, p.min[0][r]);
+            if (Format::kHasMin)
                 term = _mm512_sub_ps(
-                    term, _mm512_mul_ps(_mm512_set1_ps(p.dmin[r]), _mm512_cvtepi32_ps(mins)));
-            }
-            step.acc[t][r] = _mm512_add_ps(step.acc[t][r], _mm512_mul_ps(da, term));
+                    term, _mm512_mul_ps(_mm512_set1_ps(p.dmin[r]), _mm512_cvtepi32_ps(mins[t])));
+            step.acc[t][r] = _mm512_add_ps(step.acc[t][r], _mm512_mul_ps(da[t], term));
         }
     }
+}
+template <class Format>
+PICOLM_INLINE void finish_rows(const StepQ256& step, const Sums (*sums)[2], int r0) {
+    if (step.x[1])
+        finish_rows<Format, 2>(step, sums, r0);
+    else if (step.x[0])
+        finish_rows<Format, 1>(step, sums, r0);
 }
 
 // 64 weights of the panel, from 64 * k on. With one plane the sums of even and odd k have tiles of
@@ -246,7 +267,10 @@ void multiply_q256(WorkQ256& work, const uint8_t* const row[16], const ActTile* 
     StepQ256 before{};
     int side = 0;
     const uint32_t n_steps = (n + 1) / 2;
-    for (uint32_t b = 0; b < n_blocks; ++b)
+    for (uint32_t b = 0; b < n_blocks; ++b) {
+        // Of a block's 4 * n_steps pauses, four are for unpacking.
+        uint32_t pause = 0, unpack_at = b + 1 < n_blocks ? 0 : ~0u;
+        int unpack_row = 0;
         for (uint32_t i = 0; i < n_steps; ++i) {
             const uint32_t t = 2 * i;
             StepQ256 step{
@@ -260,14 +284,13 @@ void multiply_q256(WorkQ256& work, const uint8_t* const row[16], const ActTile* 
             _tile_zero(1);
             _tile_zero(2);
             _tile_zero(3);
-            for (uint32_t k = 0; k < 4; ++k) {
-                multiply_64<kPlanes>(step, static_cast<int>(k));
-                if (before.panel)
-                    finish_rows<Format>(before, work.sums[1 - side], static_cast<int>(4 * k));
-                // Of the block's 4 * n_steps pauses, four are for unpacking.
-                if ((4 * i + k) % n_steps == 0 && b + 1 < n_blocks)
-                    unpack_four<Format>(work.panel[(b + 1) % 2], row,
-                                        static_cast<int>((4 * i + k) / n_steps * 4), b + 1);
+            for (int k = 0; k < 4; ++k) {
+                multiply_64<kPlanes>(step, k);
+                finish_rows<Format>(before, work.sums[1 - side], 4 * k);
+                if (pause++ != unpack_at) continue;
+                unpack_four<Format>(work.panel[(b + 1) % 2], row, unpack_row, b + 1);
+                unpack_at += n_steps;
+                unpack_row += 4;
             }
             _tile_stored(0, work.sums[side][0][0], 64);
             _tile_stored(1, work.sums[side][0][1], 64);
@@ -276,6 +299,7 @@ void multiply_q256(WorkQ256& work, const uint8_t* const row[16], const ActTile* 
             before = step;
             side = 1 - side;
         }
+    }
     barrier();
     for (int r = 0; r < 16; r += 4) finish_rows<Format>(before, work.sums[1 - side], r);
 }
@@ -305,8 +329,8 @@ void large_q256(const MatArgs& a, const uint8_t* tiles, uint8_t* scratch) {
 // Eight 32-blocks of 16 rows.
 struct alignas(64) PanelQ32 {
     int8_t q[16][kQK];
-    float d[8][16];
-    float m[8][16];
+    float d[16][8];
+    float m[16][8];
 };
 
 template <class Format>
@@ -321,12 +345,8 @@ void unpack_panel(PanelQ32& p, const uint8_t* const row[16], uint32_t b, uint32_
         for (int k = 0; k < 4; ++k)
             store(p.q[r] + 64 * k,
                   _mm512_sub_epi8(q[k], _mm512_set1_epi8(static_cast<int8_t>(Format::kOffset))));
-        float wide[8];
-        _mm256_storeu_ps(wide, _mm256_cvtph_ps(d));
-        for (int g = 0; g < 8; ++g) p.d[g][r] = wide[g];
-        if (!Format::kHasMin) continue;
-        _mm256_storeu_ps(wide, _mm256_cvtph_ps(m));
-        for (int g = 0; g < 8; ++g) p.m[g][r] = wide[g];
+        _mm256_store_ps(p.d[r], _mm256_cvtph_ps(d));
+        if (Format::kHasMin) _mm256_store_ps(p.m[r], _mm256_cvtph_ps(m));
     }
 }
 
@@ -340,21 +360,18 @@ struct StepQ32 {
 
 // acc += da * (d * S + m * M) of one tile and group, for eight rows.
 template <class Format>
-PICOLM_INLINE void finish_rows(const PanelQ32& p, const StepQ32& step, const Sums (*sums)[2], int t,
-                               uint32_t group, int r0) {
-    const uint32_t g = step.g + group;
-    const ActTile& x = *step.x[t];
+[[gnu::noinline]] void finish_rows(const PanelQ32& p, const ActTile& x, uint32_t g, VecF (*acc)[8],
+                                   const Sums& sums, int r0) {
     const VecF da = _mm512_load_ps(x.d[g]);
     VecF act_sums = _mm512_setzero_ps();
     if (Format::kHasMin)
         act_sums = _mm512_cvtepi32_ps(_mm512_madd_epi16(load(x.sums16[g]), _mm512_set1_epi16(1)));
 #pragma GCC unroll 8
     for (int r = r0; r < r0 + 8; ++r) {
-        VecF term =
-            _mm512_mul_ps(_mm512_set1_ps(p.d[g][r]), _mm512_cvtepi32_ps(load(sums[t][group][r])));
+        VecF term = _mm512_mul_ps(_mm512_set1_ps(p.d[r][g]), _mm512_cvtepi32_ps(load(sums[r])));
         if (Format::kHasMin)
-            term = _mm512_add_ps(term, _mm512_mul_ps(_mm512_set1_ps(p.m[g][r]), act_sums));
-        step.acc[t][r][g] = _mm512_add_ps(step.acc[t][r][g], _mm512_mul_ps(da, term));
+            term = _mm512_add_ps(term, _mm512_mul_ps(_mm512_set1_ps(p.m[r][g]), act_sums));
+        acc[r][g] = _mm512_add_ps(acc[r][g], _mm512_mul_ps(da, term));
     }
 }
 
@@ -363,7 +380,7 @@ PICOLM_INLINE void finish_half(const PanelQ32& p, const StepQ32& step, const Sum
                                int r0) {
     for (int t = 0; t < 2 && step.x[t]; ++t)
         for (uint32_t group = 0; group < step.n_groups; ++group)
-            finish_rows<Format>(p, step, sums, t, group, r0);
+            finish_rows<Format>(p, *step.x[t], step.g + group, step.acc[t], sums[t][group], r0);
 }
 
 PICOLM_INLINE void multiply_group(const PanelQ32& p, const StepQ32& step, uint32_t group) {
@@ -413,9 +430,9 @@ void multiply_q32(WorkQ32& work, const ActTile* x, size_t stride, uint32_t n, ui
             _tile_zero(2);
             _tile_zero(3);
             multiply_group(work.panel, step, 0);
-            if (before.n_groups) finish_half<Format>(work.panel, before, work.sums[1 - side], 0);
+            finish_half<Format>(work.panel, before, work.sums[1 - side], 0);
             if (step.n_groups == 2) multiply_group(work.panel, step, 1);
-            if (before.n_groups) finish_half<Format>(work.panel, before, work.sums[1 - side], 8);
+            finish_half<Format>(work.panel, before, work.sums[1 - side], 8);
             _tile_stored(0, work.sums[side][0][0], 64);
             _tile_stored(1, work.sums[side][0][1], 64);
             _tile_stored(2, work.sums[side][1][0], 64);

@@ -74,7 +74,7 @@ PICOLM_INLINE void dot_rows(const typename Format::Block* const block[4],
                 negative[k] = _mm512_movepi8_mask(q[k]);
                 q[k] = _mm512_abs_epi8(q[k]);
             }
-#pragma GCC unroll 8
+#pragma GCC unroll 4
         for (size_t t = 0; t < kTok; ++t) {
             Vec sum = _mm512_setzero_si512();
 #pragma GCC unroll 4
@@ -137,7 +137,7 @@ PICOLM_INLINE void step_q32(const typename Format::Block* const row[2], uint32_t
     for (int r = 0; r < 2; ++r) {
         Vec q[4];
         unpack_row<Format>(row[r], n, q, d[r], m[r]);
-#pragma GCC unroll 8
+#pragma GCC unroll 4
         for (size_t t = 0; t < kTok; ++t) {
             Vec v[4];
             for (int k = 0; k < 4; ++k)
@@ -170,6 +170,15 @@ PICOLM_INLINE void step_q32(const typename Format::Block* const row[2], uint32_t
     }
 }
 
+// The ragged end of two rows for one token. Not a part of its callers: it runs once per row.
+template <class Format>
+[[gnu::noinline]] VecF last_q32(const typename Format::Block* a, const typename Format::Block* b,
+                                uint32_t n, const ActBlock* x, VecF acc) {
+    const typename Format::Block* const row[2] = {a, b};
+    step_q32<Format, 1>(row, n, x, 0, &acc);
+    return acc;
+}
+
 // n_rows <= 2 rows from `w` on; a missing one repeats the other.
 template <class Format, int kTok>
 void rows_q32(const MatArgs& a, const ActBlock* x, const uint8_t* w, uint32_t n_rows, float* y) {
@@ -188,8 +197,9 @@ void rows_q32(const MatArgs& a, const ActBlock* x, const uint8_t* w, uint32_t n_
         step_q32<Format, kTok>(row, 8, x, x_stride, acc);
         for (const Block*& each : row) each += 8;
     }
-    if (b < n_blocks) step_q32<Format, kTok>(row, n_blocks - b, x, x_stride, acc);
     for (size_t t = 0; t < kTok; ++t) {
+        if (b < n_blocks)
+            acc[t] = last_q32<Format>(row[0], row[1], n_blocks - b, x + t * x_stride, acc[t]);
         y[t * a.y_stride] = tree_sum(lower_half(acc[t]));
         if (n_rows == 2) y[t * a.y_stride + 1] = tree_sum(upper_half(acc[t]));
     }
@@ -198,7 +208,7 @@ void rows_q32(const MatArgs& a, const ActBlock* x, const uint8_t* w, uint32_t n_
 using Rows = void (*)(const MatArgs&, const ActBlock*, const uint8_t*, uint32_t, float*);
 
 // A token count becomes a sequence of fixed ones, while the rows are in the cache.
-template <uint32_t kRows, Rows kRows1, Rows kRows2, Rows kRows4, Rows kRows8>
+template <uint32_t kRows, Rows kRows1, Rows kRows2, Rows kRows4>
 void small_batch(const MatArgs& a, const ActBlock* x) {
     const size_t x_stride = act_blocks(a.n_in);
     for (uint32_t r = 0; r < a.n_rows; r += kRows) {
@@ -206,8 +216,8 @@ void small_batch(const MatArgs& a, const ActBlock* x) {
         const uint8_t* w = a.w + r * a.row_bytes;
         for (uint32_t t = 0; t < a.n_tok;) {
             const uint32_t left = a.n_tok - t;
-            const uint32_t n = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-            const Rows rows = n == 8 ? kRows8 : n == 4 ? kRows4 : n == 2 ? kRows2 : kRows1;
+            const uint32_t n = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+            const Rows rows = n == 4 ? kRows4 : n == 2 ? kRows2 : kRows1;
             rows(a, x + t * x_stride, w, n_rows, a.y + t * a.y_stride + r);
             t += n;
         }
@@ -216,13 +226,11 @@ void small_batch(const MatArgs& a, const ActBlock* x) {
 
 template <class Format>
 constexpr MatSmall small_q256() {
-    return small_batch<4, rows_q256<Format, 1>, rows_q256<Format, 2>, rows_q256<Format, 4>,
-                       rows_q256<Format, 8>>;
+    return small_batch<4, rows_q256<Format, 1>, rows_q256<Format, 2>, rows_q256<Format, 4>>;
 }
 template <class Format>
 constexpr MatSmall small_q32() {
-    return small_batch<2, rows_q32<Format, 1>, rows_q32<Format, 2>, rows_q32<Format, 4>,
-                       rows_q32<Format, 8>>;
+    return small_batch<2, rows_q32<Format, 1>, rows_q32<Format, 2>, rows_q32<Format, 4>>;
 }
 
 // ---- large batch
