@@ -147,12 +147,13 @@ struct alignas(64) PanelQ256 {
 
 // Four of the 16 rows. Not a part of its callers, whose registers are the tiles' addresses.
 template <class Format>
-[[gnu::noinline]] void unpack_four(PanelQ256& p, const uint8_t* const row[16], int r0, uint32_t b) {
+[[gnu::noinline]] void unpack_four(PanelQ256& p, const uint8_t* const row[16], int r0, uint32_t b,
+                                   size_t ahead) {
     using Block = typename Format::Block;
     const Block* block[4];
     for (int r = 0; r < 4; ++r) {
         block[r] = reinterpret_cast<const Block*>(row[r0 + r]) + b;
-        prefetch(reinterpret_cast<const uint8_t*>(block[r] + 1), sizeof(Block) + 63);
+        prefetch(reinterpret_cast<const uint8_t*>(block[r]) + ahead, sizeof(Block) + 63);
     }
     FourScales s;
     Format::scales(block, s);
@@ -182,12 +183,13 @@ struct StepQ256 {
 // M of four rows against kT tiles.
 template <class Format, int kT>
 PICOLM_INLINE void min_sums(const StepQ256& step, int r, const Vec (*sums)[8], Vec mins[kT]) {
-    for (int t = 0; t < kT; ++t) mins[t] = _mm512_setzero_si512();
 #pragma GCC unroll 8
     for (int g = 0; g < (Format::kSub == 16 ? 8 : 4); ++g) {
         const Vec pair = repeat32(step.panel->min[g / 4][r] + g % 4 * 2);
 #pragma GCC unroll 2
-        for (int t = 0; t < kT; ++t) mins[t] = _mm512_dpwssd_epi32(mins[t], sums[t][g], pair);
+        for (int t = 0; t < kT; ++t)
+            mins[t] = g == 0 ? _mm512_madd_epi16(sums[t][g], pair)
+                             : _mm512_dpwssd_epi32(mins[t], sums[t][g], pair);
     }
 }
 
@@ -260,10 +262,14 @@ static_assert(sizeof(WorkQ256) <= kPanelBytes);
 // 16 rows against n tiles, at x + i * n_blocks each. Between the products of a step stand the float
 // steps of the one before and the unpacking of the next block.
 template <class Format>
-void multiply_q256(WorkQ256& work, const uint8_t* const row[16], const ActTile* x,
-                   uint32_t n_blocks, uint32_t n) {
+void multiply_q256(const MatArgs& a, WorkQ256& work, const uint8_t* const row[16], const ActTile* x,
+                   uint32_t n) {
     constexpr int kPlanes = Planes<Format>::kCount;
-    for (int r = 0; r < 16; r += 4) unpack_four<Format>(work.panel[0], row, r, 0);
+    const uint32_t n_blocks = a.n_in / kQK;
+    const auto ahead = [&](uint32_t b) {
+        return bytes_ahead(a, 16, b, n_blocks, sizeof(typename Format::Block));
+    };
+    for (int r = 0; r < 16; r += 4) unpack_four<Format>(work.panel[0], row, r, 0, ahead(0));
     StepQ256 before{};
     int side = 0;
     const uint32_t n_steps = (n + 1) / 2;
@@ -288,7 +294,7 @@ void multiply_q256(WorkQ256& work, const uint8_t* const row[16], const ActTile* 
                 multiply_64<kPlanes>(step, k);
                 finish_rows<Format>(before, work.sums[1 - side], 4 * k);
                 if (pause++ != unpack_at) continue;
-                unpack_four<Format>(work.panel[(b + 1) % 2], row, unpack_row, b + 1);
+                unpack_four<Format>(work.panel[(b + 1) % 2], row, unpack_row, b + 1, ahead(b + 1));
                 unpack_at += n_steps;
                 unpack_row += 4;
             }
@@ -317,7 +323,7 @@ void large_q256(const MatArgs& a, const uint8_t* tiles, uint8_t* scratch) {
         for (uint32_t t0 = 0; t0 < n_tiles; t0 += kPanelTiles) {
             const uint32_t n = n_tiles - t0 < kPanelTiles ? n_tiles - t0 : kPanelTiles;
             std::memset(work.acc, 0, n * sizeof work.acc[0]);
-            multiply_q256<Format>(work, row, x + t0 * n_blocks, n_blocks, n);
+            multiply_q256<Format>(a, work, row, x + t0 * n_blocks, n);
             for (uint32_t t = 0; t < n; ++t) store_tile(work.acc[t], a, t0 + t, r0, n_rows);
         }
     }
@@ -334,11 +340,11 @@ struct alignas(64) PanelQ32 {
 };
 
 template <class Format>
-void unpack_panel(PanelQ32& p, const uint8_t* const row[16], uint32_t b, uint32_t n) {
+void unpack_panel(PanelQ32& p, const uint8_t* const row[16], uint32_t b, uint32_t n, size_t ahead) {
     using Block = typename Format::Block;
     for (int r = 0; r < 16; ++r) {
         const Block* block = reinterpret_cast<const Block*>(row[r]) + b;
-        prefetch(reinterpret_cast<const uint8_t*>(block + 8), 8 * sizeof(Block));
+        prefetch(reinterpret_cast<const uint8_t*>(block) + ahead, 8 * sizeof(Block));
         Vec q[4];
         __m128i d, m;
         unpack_row<Format>(block, n, q, d, m);
@@ -460,7 +466,9 @@ void large_q32(const MatArgs& a, const uint8_t* tiles, uint8_t* scratch) {
             std::memset(work.acc, 0, n * sizeof work.acc[0]);
             for (uint32_t b = 0; b < n_wide; ++b) {
                 const uint32_t n_groups = n_blocks - 8 * b < 8 ? n_blocks - 8 * b : 8;
-                unpack_panel<Format>(work.panel, row, 8 * b, n_groups);
+                unpack_panel<Format>(
+                    work.panel, row, 8 * b, n_groups,
+                    bytes_ahead(a, 16, b, n_wide, 8 * sizeof(typename Format::Block)));
                 multiply_q32<Format>(work, x + t0 * n_wide + b, n_wide, n, n_groups);
             }
             for (uint32_t t = 0; t < n; ++t) {

@@ -286,13 +286,13 @@ PICOLM_INLINE void panel_scales(PanelQ256& p, int r0, const FourScales& s) {
 }
 
 template <class Format>
-void unpack_panel(PanelQ256& p, const uint8_t* const row[16], uint32_t b) {
+void unpack_panel(PanelQ256& p, const uint8_t* const row[16], uint32_t b, size_t ahead) {
     using Block = typename Format::Block;
     for (int r0 = 0; r0 < 16; r0 += 4) {
         const Block* block[4];
         for (int r = 0; r < 4; ++r) {
             block[r] = reinterpret_cast<const Block*>(row[r0 + r]) + b;
-            prefetch(reinterpret_cast<const uint8_t*>(block[r] + 1), sizeof(Block) + 63);
+            prefetch(reinterpret_cast<const uint8_t*>(block[r]) + ahead, sizeof(Block) + 63);
             Vec q[4];
             Format::unpack(*block[r], q);
             for (int k = 0; k < 4; ++k)
@@ -399,7 +399,9 @@ void large_q256(const MatArgs& a, const uint8_t* tiles, uint8_t* scratch) {
             const uint32_t n = n_tiles - t0 < kPanelTiles ? n_tiles - t0 : kPanelTiles;
             std::memset(work.acc, 0, n * sizeof work.acc[0]);
             for (uint32_t b = 0; b < n_blocks; ++b) {
-                unpack_panel<Format>(work.panel, row, b);
+                unpack_panel<Format>(
+                    work.panel, row, b,
+                    bytes_ahead(a, kRows, b, n_blocks, sizeof(typename Format::Block)));
                 const ActTile* in = x + t0 * n_blocks + b;
                 uint32_t t = 0;
                 for (; t + 2 <= n; t += 2) {
@@ -428,11 +430,11 @@ struct alignas(64) PanelQ32 {
 };
 
 template <class Format>
-void unpack_panel(PanelQ32& p, const uint8_t* const row[8], uint32_t b, uint32_t n) {
+void unpack_panel(PanelQ32& p, const uint8_t* const row[8], uint32_t b, uint32_t n, size_t ahead) {
     using Block = typename Format::Block;
     for (int r = 0; r < 8; ++r) {
         const Block* block = reinterpret_cast<const Block*>(row[r]) + b;
-        prefetch(reinterpret_cast<const uint8_t*>(block + 8), 8 * sizeof(Block));
+        prefetch(reinterpret_cast<const uint8_t*>(block) + ahead, 8 * sizeof(Block));
         Vec q[4];
         __m128i d, m;
         unpack_row<Format>(block, n, q, d, m);
@@ -492,7 +494,9 @@ void large_q32(const MatArgs& a, const uint8_t* tiles, uint8_t* scratch) {
             std::memset(work.acc, 0, n * sizeof work.acc[0]);
             for (uint32_t b = 0; b < n_wide; ++b) {
                 const uint32_t n_groups = n_blocks - 8 * b < 8 ? n_blocks - 8 * b : 8;
-                unpack_panel<Format>(work.panel, row, 8 * b, n_groups);
+                unpack_panel<Format>(
+                    work.panel, row, 8 * b, n_groups,
+                    bytes_ahead(a, kRows, b, n_wide, 8 * sizeof(typename Format::Block)));
                 const ActTile* in = x + t0 * n_wide + b;
                 uint32_t t = 0;
                 for (; t + 2 <= n; t += 2) {
