@@ -35,7 +35,9 @@ field() {
 packages_of() {
     case $1 in
         build) echo g++ cmake make libcli11-dev libxxhash-dev nlohmann-json3-dev ;;
-        test) echo "$(packages_of build)" libgtest-dev python3 shellcheck clang-format ;;
+        test)
+            echo "$(packages_of build)" libgtest-dev libsimde-dev python3 shellcheck clang-format
+            ;;
         cross)
             echo "$(packages_of build)" g++-aarch64-linux-gnu g++-riscv64-linux-gnu \
                 g++-arm-linux-gnueabi qemu-user-static
@@ -62,6 +64,7 @@ present() {
         libxxhash-dev) header xxh3.h ;;
         nlohmann-json3-dev) header nlohmann/json.hpp ;;
         libgtest-dev) header gtest/gtest.h ;;
+        libsimde-dev) header simde/x86/avx512.h ;;
         *) [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ] ;;
     esac
 }

@@ -9,6 +9,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #endif
 #if defined(__aarch64__)
 #include <asm/hwcap.h>
@@ -28,6 +32,31 @@ bool has_avx2() {
     unsigned a = 0, b = 0, c = 0, d = 0;
     const bool f16c = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
     return f16c && __builtin_cpu_supports("avx2");
+}
+
+bool has_avx512() {
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+
+// Tiles need the CPU, an operating system that saves them (bits 17 and 18 of XCR0), and from Linux
+// 5.16 on the permission for this process: threads get their tile state at the first use.
+bool has_amx() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    constexpr unsigned kOsxsave = 1u << 27, kTileBits = 3u << 24;  // cpuid 7: AMX-TILE, AMX-INT8
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & kOsxsave)) return false;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & kTileBits) != kTileBits) return false;
+    unsigned low = 0, high = 0;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    constexpr unsigned kTileState = 3u << 17;
+    if ((low & kTileState) != kTileState) return false;
+#if defined(__linux__)
+    constexpr long kReqXcompPerm = 0x1023, kXtileData = 18;  // ARCH_REQ_XCOMP_PERM
+    return syscall(SYS_arch_prctl, kReqXcompPerm, kXtileData) == 0;
+#else
+    return false;
+#endif
 }
 #endif
 
@@ -56,6 +85,8 @@ constexpr Level kLevels[] = {
 #if defined(__x86_64__)
     {"sse2", 0, "sse2", always, fill_sse2},
     {"avx2", 1, "avx2 f16c", has_avx2, fill_avx2},
+    {"avx512", 2, "avx512f avx512bw avx512vl avx512dq avx512_vnni", has_avx512, fill_avx512},
+    {"amx", 3, "amx_tile amx_int8", has_amx, fill_amx},
 #endif
 #if defined(__aarch64__)
     {"neon", 0, "asimd", has_neon, fill_neon},

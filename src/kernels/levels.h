@@ -15,6 +15,11 @@ void fill_sse2_operators(Kernels& table);  // the part without quantised weights
 void fill_avx2(Kernels& table);
 void fill_avx2_operators(Kernels& table);  // the part without quantised weights
 void fill_avx2_large(LargeBatch& large);
+// AVX-512 F, BW, VL, DQ and VNNI.
+void fill_avx512(Kernels& table);
+void fill_avx512_operators(Kernels& table);
+// AMX-TILE and AMX-INT8 on top: large batches.
+void fill_amx(Kernels& table);
 #endif
 #if defined(__aarch64__)
 // Each must only be called where the CPU has the level.

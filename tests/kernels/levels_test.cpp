@@ -9,14 +9,28 @@
 #include "kernels/half.h"
 #include "kernels/kernels.h"
 #include "kernels/quantize.h"
+#ifdef PICOLM_EMULATED_LEVELS
+#include "kernels/emulated/emulated.h"
+#endif
 
 namespace picolm {
 namespace {
 
-class LevelTest : public ::testing::TestWithParam<std::string_view> {
+// Where in a block of the type its halves are: the first byte, how many bytes.
+std::pair<size_t, size_t> halves_of(TensorType type) {
+    const bool at_end =
+        type == TensorType::q2_k || type == TensorType::q3_k || type == TensorType::q6_k;
+    const bool two = type == TensorType::q4_1 || type == TensorType::q5_1 ||
+                     type == TensorType::q2_k || type == TensorType::q4_k ||
+                     type == TensorType::q5_k;
+    const size_t n = two ? 4 : 2;
+    return {at_end ? info(type).block_bytes - n : 0, n};
+}
+
+class LevelTest : public ::testing::TestWithParam<const Kernels*> {
   protected:
     const Kernels& spec = *find_kernels("generic");
-    const Kernels& level = *find_kernels(GetParam());
+    const Kernels& level = *GetParam();
     std::mt19937 rng{7};
 
     std::vector<float> floats(size_t n, float spread = 1.0f) {
@@ -37,15 +51,10 @@ class LevelTest : public ::testing::TestWithParam<std::string_view> {
         const TensorTypeInfo& t = info(type);
         std::vector<uint8_t> scrambled = w;
         for (uint8_t& byte : scrambled) byte = static_cast<uint8_t>(rng());
-        // Take the halves (they stand at either end of a block) from the real quantisation.
-        const bool at_end =
-            type == TensorType::q2_k || type == TensorType::q3_k || type == TensorType::q6_k;
-        const bool two = type == TensorType::q4_1 || type == TensorType::q5_1 ||
-                         type == TensorType::q2_k || type == TensorType::q4_k ||
-                         type == TensorType::q5_k;
-        const size_t n = two ? 4 : 2;
+        // Take the halves from the real quantisation.
+        const auto [first, n] = halves_of(type);
         for (size_t i = 0; i < w.size(); i += 2 * t.block_bytes) {  // every other block
-            const size_t at = i + (at_end ? t.block_bytes - n : 0);
+            const size_t at = i + first;
             std::memcpy(&scrambled[at], &w[at], n);
             std::memcpy(&w[i], &scrambled[i], t.block_bytes);
         }
@@ -53,13 +62,18 @@ class LevelTest : public ::testing::TestWithParam<std::string_view> {
     }
 };
 
-std::vector<std::string_view> levels_to_check() {
-    std::vector<std::string_view> levels = usable_levels();
+// What this CPU can run, and what is emulated here.
+std::vector<const Kernels*> levels_to_check() {
+    std::vector<const Kernels*> levels;
+    for (const std::string_view name : usable_levels()) levels.push_back(find_kernels(name));
     if (levels.size() > 1) levels.pop_back();
+#ifdef PICOLM_EMULATED_LEVELS
+    for (const Kernels* each : emulated_levels()) levels.push_back(each);
+#endif
     return levels;
 }
 INSTANTIATE_TEST_SUITE_P(Levels, LevelTest, ::testing::ValuesIn(levels_to_check()),
-                         [](const auto& param) { return std::string(param.param); });
+                         [](const auto& param) { return std::string(param.param->name); });
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
@@ -132,55 +146,41 @@ TEST_P(LevelTest, QuantisedMatrices) {
     }
 }
 
-// All weights and activations at their limits, all of one sign: sums that a level keeps in 16 bits
-// must fit even then.
-TEST_P(LevelTest, LargestSums) {
-    constexpr uint32_t n_in = 512, n_rows = 4, n_tok = 9;
+// The largest sums that a block can have: what is kept in 16 bits on the way must still fit.
+TEST_P(LevelTest, ExtremeBlocks) {
     AlignedBytes scratch(kPanelBytes);
+    constexpr uint32_t n_in = 512, n_rows = 7, n_tok = 4, n_blocks = n_in / kActBlock;
+    const uint8_t fill[n_rows] = {0x00, 0xff, 0x80, 0x7f, 0x08, 0xaa, 0x55};
     for (const TensorTypeInfo& type : tensor_types()) {
         const ActKind kind = act_kind(type.type);
         if (kind == ActKind::f32) continue;
-        const size_t slot = static_cast<size_t>(type.type), blocks = act_blocks(n_in);
-        const size_t bytes = row_bytes(type.type, n_in);
-        for (const int fill : {0x00, 0xff, 0x80, 0x7f, 0x08, 0xaa, 0x55}) {
-            std::vector<uint8_t> w = rows(type.type, n_rows, n_in);
-            for (uint8_t& byte : w)
-                if (rng() % 64) byte = static_cast<uint8_t>(fill);
-            // Halves that are NaN would hide everything else.
-            for (size_t i = 0; i < w.size(); i += type.block_bytes)
-                for (const size_t at : {size_t{0}, size_t{2}, type.block_bytes - size_t{4},
-                                        type.block_bytes - size_t{2}})
-                    w[i + at + 1] = static_cast<uint8_t>(fill & 0xbb);
-            for (const float sign : {1.0f, -1.0f}) {
-                const std::vector<float> x(n_in, sign);
-                std::vector<ActBlock> acts(n_tok * blocks);
-                for (uint32_t t = 0; t < n_tok; ++t)
-                    (kind == ActKind::q256 ? spec.quantize_q256 : spec.quantize_q32)(
-                        x.data(), n_in, &acts[t * blocks]);
-                std::vector<float> want(n_tok * n_rows), got(n_tok * n_rows);
-                MatArgs a{w.data(), bytes, n_rows, n_in, 8, want.data(), n_rows};
-                spec.mat_small[slot](a, acts.data());
-                a.y = got.data();
-                level.mat_small[slot](a, acts.data());
-                const size_t n = size_t{8} * n_rows;  // the ninth token is as the first
-                std::copy_n(want.begin(), n_rows, want.begin() + n);
-                std::copy_n(got.begin(), n_rows, got.begin() + n);
-                ASSERT_TRUE(std::isfinite(want[0])) << type.name << " " << fill;
-                ASSERT_TRUE(same_bits(want, got)) << type.name << " small " << fill;
-                const LargeBatch& large = level.large;
-                if (large.tile_tokens == 0) continue;
-                const uint32_t per_tile = large.tile_tokens;
-                AlignedBytes tiles((n_tok + per_tile - 1) / per_tile * blocks * large.tile_bytes);
-                for (uint32_t t = 0; t < n_tok; t += per_tile)
-                    large.pack(&acts[t * blocks], blocks, static_cast<uint32_t>(blocks),
-                               std::min(per_tile, n_tok - t),
-                               tiles.get() + t / per_tile * blocks * large.tile_bytes);
-                a.n_tok = n_tok;
-                std::fill(got.begin(), got.end(), -1.0f);
-                large.mat[slot](a, tiles.get(), scratch.get());
-                ASSERT_TRUE(same_bits(want, got)) << type.name << " large " << fill;
-            }
+        const size_t slot = static_cast<size_t>(type.type), bytes = row_bytes(type.type, n_in);
+        std::vector<uint8_t> w = rows(type.type, n_rows, n_in);
+        const auto [first, n_halves] = halves_of(type.type);
+        for (size_t i = 0; i < w.size(); ++i)
+            if (i % type.block_bytes - first >= n_halves) w[i] = fill[i / bytes];
+        std::vector<float> x(n_tok * n_in);
+        for (uint32_t i = 0; i < x.size(); ++i) {
+            const float signs[n_tok] = {1.0f, -1.0f, i % 2 ? 1.0f : -1.0f, i % 3 ? 1.0f : -1.0f};
+            x[i] = signs[i / n_in];
         }
+        std::vector<ActBlock> acts(n_tok * n_blocks);
+        for (uint32_t t = 0; t < n_tok; ++t)
+            (kind == ActKind::q256 ? spec.quantize_q256 : spec.quantize_q32)(&x[t * n_in], n_in,
+                                                                             &acts[t * n_blocks]);
+        std::vector<float> want(n_tok * n_rows), got(n_tok * n_rows, -1.0f);
+        MatArgs a{w.data(), bytes, n_rows, n_in, n_tok, want.data(), n_rows};
+        spec.mat_small[slot](a, acts.data());
+        a.y = got.data();
+        level.mat_small[slot](a, acts.data());
+        EXPECT_TRUE(same_bits(want, got)) << type.name << " small";
+        const LargeBatch& large = level.large;
+        if (large.tile_tokens == 0) continue;
+        AlignedBytes tiles(n_blocks * large.tile_bytes);
+        large.pack(acts.data(), n_blocks, n_blocks, n_tok, tiles.get());
+        std::fill(got.begin(), got.end(), -1.0f);
+        large.mat[slot](a, tiles.get(), scratch.get());
+        EXPECT_TRUE(same_bits(want, got)) << type.name << " large";
     }
 }
 

@@ -1,0 +1,5 @@
+// avx512_operators.cpp of src/kernels, compiled for any x86-64 CPU: see immintrin.h beside this
+// file.
+#define fill_avx512 emulated_fill_avx512
+#define fill_avx512_operators emulated_fill_avx512_operators
+#include "../../../src/kernels/avx512_operators.cpp"
