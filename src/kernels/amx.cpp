@@ -41,7 +41,8 @@ void configure_tiles(int depth) {
         c.row_bytes[t] = static_cast<uint16_t>(t == 4 || t == 5 ? depth : 64);
         c.rows[t] = static_cast<uint8_t>(t >= 6 ? depth / 4 : 16);
     }
-    barrier();
+    // gcc 12 takes it that eight bytes are read: show it the address, that all are stored.
+    __asm__ volatile("" ::"r"(&c) : "memory");
     _tile_loadconfig(&c);
 }
 

@@ -1,5 +1,6 @@
 # AVX-512 and AMX on a CPU without them: their files compiled once more with SIMDe's functions in
-# place of the compiler's. Without SIMDe those levels are only tested where the CPU has them.
+# place of the compiler's. Without SIMDe those levels are only tested where the CPU has them. The
+# kernels have no threads for a thread sanitizer to see.
 find_path(PICOLM_SIMDE_INCLUDE simde/x86/avx512.h)
 set(simde_version 0)
 if(PICOLM_SIMDE_INCLUDE)
@@ -9,7 +10,8 @@ if(PICOLM_SIMDE_INCLUDE)
     list(JOIN simde_version . simde_version)
 endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$"
-        AND simde_version VERSION_GREATER_EQUAL 0.7.4)
+        AND simde_version VERSION_GREATER_EQUAL 0.7.4
+        AND NOT PICOLM_SANITIZE STREQUAL thread)
     add_library(emulated_levels OBJECT
         kernels/emulated/emulated.cpp
         kernels/emulated/avx512.cpp
@@ -18,11 +20,14 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$"
     target_include_directories(emulated_levels PRIVATE
         ${CMAKE_CURRENT_SOURCE_DIR}/kernels/emulated ${CMAKE_CURRENT_SOURCE_DIR})
     target_include_directories(emulated_levels SYSTEM PRIVATE ${PICOLM_SIMDE_INCLUDE})
-    # Vectors wider than the CPU's are passed in memory, inside this library alone.
-    target_compile_options(emulated_levels PRIVATE -O1 -Wno-psabi -Wno-ignored-attributes)
+    # Vectors wider than the CPU's are passed in memory, inside this library alone. SIMDe's integers
+    # wrap where they are signed; addresses are still checked.
+    target_compile_options(emulated_levels PRIVATE
+        -O1 -Wno-psabi -Wno-ignored-attributes -fno-sanitize=undefined)
     target_link_libraries(emulated_levels PRIVATE picolm_kernels)
     target_link_libraries(test_kernels PRIVATE emulated_levels)
     target_compile_definitions(test_kernels PRIVATE PICOLM_EMULATED_LEVELS)
 else()
-    message(STATUS "tests: no SIMDe 0.7.4 (libsimde-dev), the levels avx512 and amx are not emulated")
+    message(STATUS "tests: the levels avx512 and amx are not emulated (x86-64 and SIMDe 0.7.4, "
+        "libsimde-dev, are needed; found: ${simde_version})")
 endif()
