@@ -1,9 +1,14 @@
 # Flags of the files that exist once per instruction-set level: on that file only (a template or
 # inline function compiled with them elsewhere could be the copy that the linker keeps).
 function(picolm_isa file)
+    set(flags ${ARGN})
+    if(PICOLM_SANITIZE OR PICOLM_FUZZ)
+        # Unrolled loops with a check at every access take gcc minutes.
+        list(TRANSFORM flags REPLACE "^-O3$" "-O1")
+    endif()
     if(EXISTS ${CMAKE_SOURCE_DIR}/src/kernels/${file}.cpp)
         set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/${file}.cpp
-            PROPERTIES COMPILE_OPTIONS "${ARGN}")
+            PROPERTIES COMPILE_OPTIONS "${flags}")
     endif()
 endfunction()
 # A level of another architecture: the file is not compiled.
@@ -18,6 +23,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     picolm_isa(sse2_operators -O3)
     picolm_isa(avx2 -O3 -mavx2 -mf16c)
     picolm_isa(avx2_large -O3 -mavx2 -mf16c)
+    picolm_isa(avxvnni -O3 -mavx2 -mf16c -mavxvnni)
     picolm_isa(avx2_operators -O3 -mavx2 -mf16c)
     set(avx512 -mavx2 -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni)
     if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
@@ -32,6 +38,7 @@ else()
     picolm_isa_left_out(sse2_operators)
     picolm_isa_left_out(avx2)
     picolm_isa_left_out(avx2_large)
+    picolm_isa_left_out(avxvnni)
     picolm_isa_left_out(avx2_operators)
     picolm_isa_left_out(avx512)
     picolm_isa_left_out(avx512_operators)

@@ -34,6 +34,11 @@ bool has_avx2() {
     return f16c && __builtin_cpu_supports("avx2");
 }
 
+bool has_avxvnni() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 4)) != 0;
+}
+
 bool has_avx512() {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
@@ -85,8 +90,9 @@ constexpr Level kLevels[] = {
 #if defined(__x86_64__)
     {"sse2", 0, "sse2", always, fill_sse2},
     {"avx2", 1, "avx2 f16c", has_avx2, fill_avx2},
+    {"avxvnni", 2, "avx_vnni", has_avxvnni, fill_avxvnni},
     {"avx512", 2, "avx512f avx512bw avx512vl avx512dq avx512_vnni", has_avx512, fill_avx512},
-    {"amx", 3, "amx_tile amx_int8", has_amx, fill_amx},
+    {"amx", 4, "amx_tile amx_int8", has_amx, fill_amx},
 #endif
 #if defined(__aarch64__)
     {"neon", 0, "asimd", has_neon, fill_neon},

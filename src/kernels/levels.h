@@ -15,6 +15,7 @@ void fill_sse2_operators(Kernels& table);  // the part without quantised weights
 void fill_avx2(Kernels& table);
 void fill_avx2_operators(Kernels& table);  // the part without quantised weights
 void fill_avx2_large(LargeBatch& large);
+void fill_avxvnni(Kernels& table);
 // AVX-512 F, BW, VL, DQ and VNNI.
 void fill_avx512(Kernels& table);
 void fill_avx512_operators(Kernels& table);

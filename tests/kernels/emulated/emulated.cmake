@@ -1,5 +1,5 @@
-# AVX-512 and AMX on a CPU without them: their files compiled once more with SIMDe's functions in
-# place of the compiler's. Without SIMDe those levels are only tested where the CPU has them. The
+# AVX-VNNI, AVX-512 and AMX on a CPU without them: their files compiled once more with functions in
+# place of the instructions, SIMDe's for AVX-512. Without SIMDe those levels are only tested where the CPU has them. The
 # kernels have no threads for a thread sanitizer to see.
 find_path(PICOLM_SIMDE_INCLUDE simde/x86/avx512.h)
 set(simde_version 0)
@@ -25,9 +25,13 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$"
     target_compile_options(emulated_levels PRIVATE
         -O1 -Wno-psabi -Wno-ignored-attributes -fno-sanitize=undefined)
     target_link_libraries(emulated_levels PRIVATE picolm_kernels)
-    target_link_libraries(test_kernels PRIVATE emulated_levels)
+    # Apart, for its other instructions are the CPU's.
+    add_library(emulated_avxvnni OBJECT kernels/emulated/avxvnni.cpp)
+    target_compile_options(emulated_avxvnni PRIVATE -mavx2 -mf16c -O1)
+    target_link_libraries(emulated_avxvnni PRIVATE picolm_kernels)
+    target_link_libraries(test_kernels PRIVATE emulated_levels emulated_avxvnni)
     target_compile_definitions(test_kernels PRIVATE PICOLM_EMULATED_LEVELS)
 else()
-    message(STATUS "tests: the levels avx512 and amx are not emulated (x86-64 and SIMDe 0.7.4, "
+    message(STATUS "tests: the levels avxvnni, avx512 and amx are not emulated (x86-64 and SIMDe 0.7.4, "
         "libsimde-dev, are needed; found: ${simde_version})")
 endif()

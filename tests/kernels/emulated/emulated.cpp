@@ -5,6 +5,7 @@
 
 namespace picolm {
 
+void emulated_fill_avxvnni(Kernels& table);
 void emulated_fill_avx512(Kernels& table);
 void emulated_fill_amx(Kernels& table);
 
@@ -22,7 +23,17 @@ std::vector<const Kernels*> emulated_levels() {
         table.name = "emulated_amx";
         return table;
     }();
-    return {&avx512, &amx};
+    std::vector<const Kernels*> levels = {&avx512, &amx};
+    if (const Kernels* avx2 = find_kernels("avx2")) {
+        static const Kernels avxvnni = [&] {
+            Kernels table = *avx2;
+            emulated_fill_avxvnni(table);
+            table.name = "emulated_avxvnni";
+            return table;
+        }();
+        levels.push_back(&avxvnni);
+    }
+    return levels;
 }
 
 }  // namespace picolm

@@ -9,7 +9,8 @@
 
 namespace picolm {
 
-// "avx512" and "amx" over "generic"; what they inherit from other levels is not in them.
+// "avx512" and "amx" over "generic"; what they inherit from other levels is not in them. "avxvnni"
+// over "avx2", where the CPU has that.
 std::vector<const Kernels*> emulated_levels();
 
 }  // namespace picolm
