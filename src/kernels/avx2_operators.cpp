@@ -261,13 +261,18 @@ void to_f16(const float* x, uint16_t* y, uint32_t n) {
 
 // ---- attention
 
-// p[query][slot] = sum over d, in order, of q[d] * k[d][slot].
+// p[query][slot] = sum over d, in order, of q[d] * k[d][slot]. Meanwhile the lines of V (first
+// half) and of the next page's K arrive.
 template <uint32_t kQ>
 void scores(const AttnPage& page, uint32_t n_k, const AttnQuery* queries, float (*p)[kPage]) {
+    const char* ahead[2] = {reinterpret_cast<const char*>(page.v),
+                            reinterpret_cast<const char*>(page.next_k ? page.next_k : page.k)};
     for (uint32_t j = 0; j < kPage; j += 16) {
+        const char* lines = ahead[j / 32] + (j % 32) * 4 * n_k;
         VecF acc[kQ][2];
         for (auto& pair : acc) pair[0] = pair[1] = _mm256_setzero_ps();
         for (uint32_t d = 0; d < n_k; ++d) {
+            _mm_prefetch(lines + 64 * d, _MM_HINT_T0);
             const VecF k0 = _mm256_cvtph_ps(load128(page.k + d * kPage + j));
             const VecF k1 = _mm256_cvtph_ps(load128(page.k + d * kPage + j + 8));
             for (uint32_t i = 0; i < kQ; ++i) {
@@ -283,21 +288,33 @@ void scores(const AttnPage& page, uint32_t n_k, const AttnQuery* queries, float 
     }
 }
 
+float max_lane(VecF v) {
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+}
+
 // Turns scores into weights; updates m and l; gives the factor for what was summed before.
 float soften(AttnQuery& query, float* p) {
-    float m = query.m;
-    for (uint32_t j = query.first; j < query.end; ++j) m = p[j] > m ? p[j] : m;
     const Vec lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const Vec first = _mm256_set1_epi32(static_cast<int>(query.first) - 1);
     const Vec end = _mm256_set1_epi32(static_cast<int>(query.end));
+    VecF visible[kPage / 8];
+    VecF top = _mm256_set1_ps(query.m);
+    for (int i = 0; i < kPage / 8; ++i) {
+        const Vec slot = _mm256_add_epi32(lanes, _mm256_set1_epi32(8 * i));
+        visible[i] = _mm256_castsi256_ps(
+            _mm256_and_si256(_mm256_cmpgt_epi32(slot, first), _mm256_cmpgt_epi32(end, slot)));
+        // A score that is not visible may be NaN; it becomes the query's own maximum.
+        top = _mm256_max_ps(
+            _mm256_blendv_ps(_mm256_set1_ps(query.m), _mm256_loadu_ps(p + 8 * i), visible[i]), top);
+    }
+    const float m = max_lane(top);
     VecF sum = _mm256_setzero_ps();
-    for (int j = 0; j < kPage; j += 8) {
-        const Vec slot = _mm256_add_epi32(lanes, _mm256_set1_epi32(j));
-        const Vec visible =
-            _mm256_and_si256(_mm256_cmpgt_epi32(slot, first), _mm256_cmpgt_epi32(end, slot));
-        const VecF e = exp8(_mm256_sub_ps(_mm256_loadu_ps(p + j), _mm256_set1_ps(m)));
-        const VecF kept = _mm256_and_ps(e, _mm256_castsi256_ps(visible));
-        _mm256_storeu_ps(p + j, kept);
+    for (int i = 0; i < kPage / 8; ++i) {
+        const VecF e = exp8(_mm256_sub_ps(_mm256_loadu_ps(p + 8 * i), _mm256_set1_ps(m)));
+        const VecF kept = _mm256_and_ps(e, visible[i]);
+        _mm256_storeu_ps(p + 8 * i, kept);
         sum = _mm256_add_ps(sum, kept);
     }
     const float keep = exp_f32(query.m - m);

@@ -86,6 +86,8 @@ struct LargeBatch {
 struct AttnPage {
     const uint16_t* k;  // f16 [head_dim_k, kPage]
     const uint16_t* v;  // f16 [kPage, head_dim_v]
+    const uint16_t* next_k =
+        nullptr;  // what may be fetched ahead: the K of the page after this one
 };
 // One query against the visible slots [first, end) of a page; state of the online softmax.
 struct AttnQuery {

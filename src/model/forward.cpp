@@ -309,8 +309,10 @@ void Forward::State::attend(uint32_t index, uint32_t head_kv, uint32_t token, ui
         const uint32_t skip = begin > first_position ? (begin - first_position) * group : 0;
         for (uint32_t i = skip; i < n_q; ++i)
             queries[i].end = std::min<uint32_t>(kPage, first_position + i / group + 1 - begin);
-        kernels.attn_page(kv->attn_page(page, index, head_kv), n_k, n_v, queries + skip,
-                          n_q - skip);
+        AttnPage slots = kv->attn_page(page, index, head_kv);
+        if (begin + kPage <= last_position)
+            slots.next_k = kv->attn_page(page + 1, index, head_kv).k;
+        kernels.attn_page(slots, n_k, n_v, queries + skip, n_q - skip);
     }
     for (uint32_t i = 0; i < n_q; ++i) kernels.scale(queries[i].o, 1.0f / queries[i].l, n_v);
 }
