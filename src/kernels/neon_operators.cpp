@@ -165,31 +165,7 @@ void fill_sums(ActBlock& y) {
     }
 }
 
-bool quantize_q256(const float* x, uint32_t n, ActBlock* y) {
-    bool finite = true;
-    for (uint32_t i = 0; i < n; i += kActBlock, ++y) {
-        float d = 0.0f;
-        finite &= quantize_group(x + i, kActBlock, y->q, &d);
-        for (int g = 0; g < 8; g += 4) vst1q_f32(y->d + g, vdupq_n_f32(d));
-        fill_sums(*y);
-    }
-    return finite;
-}
-
-bool quantize_q32(const float* x, uint32_t n, ActBlock* y) {
-    bool finite = true;
-    for (uint32_t i = 0; i < n; i += kActBlock, ++y) {
-        const uint32_t groups = (n - i < kActBlock ? n - i : kActBlock) / 32;
-        for (uint32_t g = 0; g < groups; ++g)
-            finite &= quantize_group(x + i + 32 * g, 32, y->q + 32 * g, &y->d[g]);
-        for (uint32_t g = groups; g < 8; ++g) {
-            std::memset(y->q + 32 * g, 0, 32);
-            y->d[g] = 0.0f;
-        }
-        fill_sums(*y);
-    }
-    return finite;
-}
+#include "kernels/quantize_rows.inc"
 
 // ---- operators
 
@@ -370,33 +346,7 @@ void weigh_all(const AttnPage& page, uint32_t n_v, AttnQuery* queries, const flo
                 queries[q].o[i] = queries[q].o[i] + p[q][j] * f16_to_f32(page.v[j * n_v + i]);
 }
 
-template <uint32_t kQ>
-void attn_group(const AttnPage& page, uint32_t n_k, uint32_t n_v, AttnQuery* queries) {
-    float p[kQ][kPage];
-    scores<kQ>(page, n_k, queries, p);
-    uint32_t begin = 0, end = kPage;
-    for (uint32_t q = 0; q < kQ; ++q) {
-        scale(queries[q].o, soften(queries[q], p[q]), n_v);
-        begin = queries[q].first > begin ? queries[q].first : begin;
-        end = queries[q].end < end ? queries[q].end : end;
-    }
-    // Slots in order for each query: what only some see stands before and after the common part,
-    // which may be empty.
-    if (begin > end) begin = end = 0;
-    for (uint32_t q = 0; q < kQ && begin < end; ++q)
-        weigh_all<1>(page, n_v, queries + q, p + q, queries[q].first, begin);
-    weigh_all<kQ>(page, n_v, queries, p, begin, end);
-    for (uint32_t q = 0; q < kQ; ++q)
-        weigh_all<1>(page, n_v, queries + q, p + q, begin < end ? end : queries[q].first,
-                     queries[q].end);
-}
-
-void attn_page(const AttnPage& page, uint32_t n_k, uint32_t n_v, AttnQuery* queries, uint32_t n_q) {
-    uint32_t i = 0;
-    for (; i + 4 <= n_q; i += 4) attn_group<4>(page, n_k, n_v, queries + i);
-    for (; i + 2 <= n_q; i += 2) attn_group<2>(page, n_k, n_v, queries + i);
-    for (; i < n_q; ++i) attn_group<1>(page, n_k, n_v, queries + i);
-}
+#include "kernels/attention_groups.inc"
 
 }  // namespace
 

@@ -144,31 +144,7 @@ void fill_sums(ActBlock& y) {
         y.sums32[g] = static_cast<int16_t>(y.sums16[2 * g] + y.sums16[2 * g + 1]);
 }
 
-bool quantize_q256(const float* x, uint32_t n, ActBlock* y) {
-    bool finite = true;
-    for (uint32_t i = 0; i < n; i += kActBlock, ++y) {
-        float d = 0.0f;
-        finite &= quantize_group(x + i, kActBlock, y->q, &d);
-        for (float& each : y->d) each = d;
-        fill_sums(*y);
-    }
-    return finite;
-}
-
-bool quantize_q32(const float* x, uint32_t n, ActBlock* y) {
-    bool finite = true;
-    for (uint32_t i = 0; i < n; i += kActBlock, ++y) {
-        const uint32_t groups = (n - i < kActBlock ? n - i : kActBlock) / 32;
-        for (uint32_t g = 0; g < groups; ++g)
-            finite &= quantize_group(x + i + 32 * g, 32, y->q + 32 * g, &y->d[g]);
-        for (uint32_t g = groups; g < 8; ++g) {
-            std::memset(y->q + 32 * g, 0, 32);
-            y->d[g] = 0.0f;
-        }
-        fill_sums(*y);
-    }
-    return finite;
-}
+#include "kernels/quantize_rows.inc"
 
 VecF exp4(VecF x) {
     using namespace exp_f32_constants;
