@@ -60,7 +60,6 @@ Status Run::open() {
                    options_.n_threads, n_cpus, n_cpus));
     engine_options.max_chunk = options_.max_chunk;
     engine_options.strict_identity = options_.cache_strict;
-    engine_options.log = console_.sink();
     TRY(engine_, Engine::open(options_.model, std::move(engine_options)));
     set_model_bytes(
         {engine_->file().header_bytes().data(), static_cast<size_t>(engine_->file().file_size())});

@@ -77,10 +77,6 @@ void Console::error(std::string_view text) {
     write_lines("picolm: ", text);
 }
 
-LogSink Console::sink() {
-    return [this](LogLevel level, std::string_view text) { log(level, text); };
-}
-
 void Console::progress(std::string_view what, uint32_t done, uint32_t total) {
     if (!stderr_is_terminal_ || verbosity_ == Verbosity::quiet || total == 0) return;
     const double now = monotonic_seconds();

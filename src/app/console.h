@@ -31,7 +31,6 @@ class Console {
     void info(std::string_view text) { log(LogLevel::info, text); }
     void warning(std::string_view text) { log(LogLevel::warning, text); }
     void error(std::string_view text);
-    LogSink sink();
 
     // A line that is drawn over, on a terminal only and at most ten times a second.
     void progress(std::string_view what, uint32_t done, uint32_t total);

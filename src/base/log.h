@@ -1,14 +1,9 @@
-// Where the layers below src/app send what the user may want to know. They never print.
+// How important what the layers below src/app have to tell the user is. They return it; they never
+// print.
 #pragma once
-
-#include <functional>
-#include <string_view>
 
 namespace picolm {
 
 enum class LogLevel { detail, info, warning };
-
-// Called from any thread; the sink serialises. An empty function drops everything.
-using LogSink = std::function<void(LogLevel, std::string_view)>;
 
 }  // namespace picolm

@@ -6,7 +6,6 @@
 #include <memory>
 #include <string>
 
-#include "base/log.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "engine/memory_plan.h"
@@ -20,7 +19,6 @@ struct EngineOptions {
     uint32_t n_threads = 0;        // 0: as many as the machine has fast cores for us
     uint32_t max_chunk = 128;      // tokens of one prefill pass, at least 1
     bool strict_identity = false;  // hash the whole model file for the cache, not samples of it
-    LogSink log;
 };
 
 class Engine {

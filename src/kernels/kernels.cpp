@@ -102,8 +102,17 @@ constexpr Level kLevels[] = {
 };
 constexpr int kLevelCount = static_cast<int>(sizeof kLevels / sizeof kLevels[0]);
 
+// The CPU is asked once.
 bool usable(int level) {
-    return kLevels[level].usable() && (kLevels[level].parent < 0 || usable(kLevels[level].parent));
+    static const std::array<bool, kLevelCount> answers = [] {
+        std::array<bool, kLevelCount> all{};
+        for (size_t i = 0; i < all.size(); ++i) {
+            const int parent = kLevels[i].parent;
+            all[i] = kLevels[i].usable() && (parent < 0 || all[static_cast<size_t>(parent)]);
+        }
+        return all;
+    }();
+    return answers[static_cast<size_t>(level)];
 }
 
 void fill(Kernels& table, int level) {
