@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -25,8 +26,9 @@ inline constexpr const char* kNoGolden = "no golden data beside this checkout";
 // A fresh folder, removed with everything in it at the end of the scope.
 class TempDir {
   public:
-    TempDir() {
-        std::string pattern = std::filesystem::temp_directory_path() / "picolm-test-XXXXXX";
+    TempDir() : TempDir(std::filesystem::temp_directory_path()) {}
+    explicit TempDir(const std::filesystem::path& where) {
+        std::string pattern = where / "picolm-test-XXXXXX";
         path_ = mkdtemp(pattern.data());
     }
     ~TempDir() {
@@ -41,6 +43,12 @@ class TempDir {
   private:
     std::string path_;
 };
+
+// For tests that make very many small files: a folder in memory, where the system has one.
+inline std::filesystem::path memory_folder() {
+    const std::filesystem::path shared = "/dev/shm";
+    return access(shared.c_str(), W_OK) == 0 ? shared : std::filesystem::temp_directory_path();
+}
 
 inline std::string read_text(const std::string& path) {
     std::ifstream in(path, std::ios::binary);

@@ -9,7 +9,6 @@
 #include "app/signals.h"
 #include "base/format.h"
 #include "base/machine.h"
-#include "cache/file_store.h"
 #include "engine/session.h"
 
 namespace picolm::app {
@@ -35,6 +34,7 @@ class Run {
     void finish_saving();
     void show_plan();
     void show_statistics();
+    void write_statistics(ExitCode code);
     uint32_t planned_positions() const;
 
     const RunOptions& options_;
@@ -42,11 +42,12 @@ class Run {
     SamplerOptions sampler_;
     RunTimes times_;
     std::unique_ptr<Engine> engine_;
-    std::optional<cache::FileStore> store_;
+    std::unique_ptr<cache::Store> store_;
     std::unique_ptr<Session> session_;  // after what it uses
     std::vector<TokenId> tokens_;
     std::optional<SyncReport> synced_;
     std::optional<GenerateReport> generated_;
+    std::optional<cache::SaveReport> saved_;
 };
 
 Status Run::open() {
@@ -59,7 +60,7 @@ Status Run::open() {
             format("Note: -j %u is more than the %u CPUs this process may use: %u threads",
                    options_.n_threads, n_cpus, n_cpus));
     engine_options.max_chunk = options_.max_chunk;
-    engine_options.strict_identity = options_.cache_strict;
+    engine_options.strict_identity = options_.cache.strict;
     TRY(engine_, Engine::open(options_.model, std::move(engine_options)));
     set_model_bytes(
         {engine_->file().header_bytes().data(), static_cast<size_t>(engine_->file().file_size())});
@@ -75,11 +76,8 @@ Status Run::prepare(const std::string& prompt) {
     if (options_.n_ctx > engine_->max_context())
         console_.info(format("Note: -c %u is more than the model's context, which is used: %u",
                              options_.n_ctx, engine_->max_context()));
-    if (!options_.cache.empty()) {
-        store_.emplace(options_.cache,
-                       cache::FileStoreOptions{.limit_bytes = options_.cache_limit});
-        session_options.store = &*store_;
-    }
+    store_ = open_store(options_.cache);
+    session_options.store = store_.get();
     TRY(session_, Session::create(*engine_, session_options));
     // A prompt that is too long has a better message than a plan that is too large.
     if (tokens_.size() <= session_->n_ctx())
@@ -126,7 +124,7 @@ Status Run::sync() {
     show_notes(console_, synced_->notes);
     if (synced_->n_loaded > 0)
         console_.info(format("KV cache loaded: %u positions from %s", synced_->n_loaded,
-                             options_.cache.c_str()));
+                             options_.cache.place().c_str()));
     if (synced_->n_reused() > 0)
         console_.info(format("Skipping %u cached prompt tokens", synced_->n_reused()));
     console_.info(describe_reuse(*synced_, session_->n_ctx()));
@@ -159,13 +157,15 @@ void Run::finish_saving() {
         console_.warning(saved->error().text);
         return;
     }
-    const cache::SaveReport& report = **saved;
+    saved_ = **saved;
+    const cache::SaveReport& report = *saved_;
     show_notes(console_, report.notes);
     if (report.bytes_written == 0 || report.positions_total == 0) return;
     console_.info(format("KV cache saved: %u positions to %s", report.positions_total,
-                         options_.cache.c_str()));
-    console_.detail(format("%u of them new, %s written", report.positions_new,
-                           format_bytes(report.bytes_written).c_str()));
+                         options_.cache.place().c_str()));
+    console_.detail(format("%u of them new, %s written, %u records removed to make room",
+                           report.positions_new, format_bytes(report.bytes_written).c_str(),
+                           report.n_evicted));
 }
 
 void Run::show_statistics() {
@@ -179,6 +179,21 @@ void Run::show_statistics() {
     console_.info(describe_statistics(synced_ ? &*synced_ : nullptr,
                                       generated_ ? &*generated_ : nullptr, times_,
                                       session_->kv_bytes() + plan.scratch + plan.logits));
+}
+
+// A failure is a warning: the answer is out already.
+void Run::write_statistics(ExitCode code) {
+    if (options_.stats_json.empty()) return;
+    RunStatistics statistics;
+    statistics.exit_code = static_cast<int>(code);
+    statistics.engine = engine_.get();
+    statistics.cache = options_.cache.place();
+    statistics.synced = synced_ ? &*synced_ : nullptr;
+    statistics.generated = generated_ ? &*generated_ : nullptr;
+    statistics.saved = saved_ ? &*saved_ : nullptr;
+    statistics.times = times_;
+    const Status written = write_text_file(options_.stats_json, statistics_json(statistics) + "\n");
+    if (!written) console_.warning("the statistics are lost: " + written.error().text);
 }
 
 ExitCode Run::run() {
@@ -197,20 +212,20 @@ ExitCode Run::run() {
     times_.end = monotonic_seconds();
     finish_saving();
 
-    ExitCode code = ExitCode::ok;
     const bool cancelled = cancel_signal() != 0;
     if (!status && !cancelled) return fail(console_, status.error());
-    if (!cancelled) code = output_status(console_);
+    const ExitCode code =
+        cancelled ? static_cast<ExitCode>(128 + cancel_signal()) : output_status(console_);
     show_statistics();
-    if (!cancelled) return code;
-    return static_cast<ExitCode>(128 + cancel_signal());
+    write_statistics(code);
+    return code;
 }
 
 }  // namespace
 
 ExitCode command_run(const RunOptions& options, Console& console, double start) {
     console.set_verbosity(options.verbosity);
-    handle_faults(options.model, options.cache);
+    handle_faults(options.model, options.cache.place());
     return Run(options, console, start).run();
 }
 

@@ -164,25 +164,40 @@ void add_sampling_options(CLI::App& app, RunOptions& o, bool& json) {
     app.add_flag("--json", json, "answer in JSON: not built yet")->group(group);
 }
 
+// An option that names a file or folder.
+CLI::Option* add_path(CLI::App& app, const std::string& names, const char* type,
+                      std::string& target, const std::string& help) {
+    return add_value(app, names, type, help, [&target, names, type](const std::string& text) {
+        if (text.empty())
+            throw CLI::ValidationError(names, std::string("needs the name of a ") + type);
+        target = text;
+    });
+}
+
+CLI::Option* add_size(CLI::App& app, const std::string& names, std::optional<uint64_t>& target,
+                      const std::string& help) {
+    return add_value(app, names, "SIZE", help, [&target, names](const std::string& text) {
+        target = parse_size(text);
+        if (!target) refuse(names, "a size such as 500K, 64M or 2G", text);
+    });
+}
+
 void add_cache_options(CLI::App& app, RunOptions& o) {
     const std::string group = "Prompt cache";
-    add_value(app, "--cache", "FILE",
-              "keep the state of prompts in this file, and use what it shares with this prompt",
-              [&o](const std::string& text) {
-                  if (text.empty()) throw CLI::ValidationError("--cache", "needs a file name");
-                  o.cache = text;
-              })
+    add_path(app, "--cache", "FILE", o.cache.file,
+             "keep the state of prompts in this file, and use what it shares with this prompt")
         ->group(group);
-    add_value(app, "--cache-limit", "SIZE",
-              "largest size of that file (64M): bytes, or with K, M or G; the prompts that were "
-              "saved last are kept",
-              [&o](const std::string& text) {
-                  const std::optional<uint64_t> size = parse_size(text);
-                  if (!size) refuse("--cache-limit", "a size such as 500K, 64M or 2G", text);
-                  o.cache_limit = *size;
-              })
+    add_path(app, "--cache-dir", "FOLDER", o.cache.folder,
+             "the same in a folder that any number of prompts, models and processes share")
         ->group(group);
-    app.add_flag("--cache-strict", o.cache_strict,
+    add_size(app, "--cache-limit", o.cache.limit,
+             "largest size of the cache: bytes, or with K, M or G (64M for a file; for a folder "
+             "the smaller of 1G and a tenth of the free space). A file keeps what was saved last, "
+             "a folder what was used last")
+        ->group(group);
+    app.add_flag("--cache-ro", o.cache.read_only, "use the cache, but write nothing to it")
+        ->group(group);
+    app.add_flag("--cache-strict", o.cache.strict,
                  "tell models apart by all their bytes, not by samples (reads the whole file)")
         ->group(group);
 }
@@ -200,7 +215,8 @@ std::string variable_of(const std::string& long_name) {
 
 // Options that stand for the same thing: one on the command line silences both variables.
 bool given(const CLI::App& app, const std::string& long_name) {
-    static constexpr const char* kRivals[][2] = {{"prompt", "file"}, {"verbose", "quiet"}};
+    static constexpr const char* kRivals[][2] = {
+        {"prompt", "file"}, {"verbose", "quiet"}, {"cache", "cache-dir"}};
     if (app.count("--" + long_name) > 0) return true;
     for (const auto& [a, b] : kRivals) {
         if (long_name == a) return app.count(std::string("--") + b) > 0;
@@ -276,6 +292,8 @@ Result<Command> parse_run(int argc, const char* const* argv, int skip) {
     add_cache_options(app, o);
     app.add_flag("--verbose", verbose, "say more on standard error");
     app.add_flag("--quiet", quiet, "say nothing on standard error but warnings and errors");
+    add_path(app, "--stats-json", "FILE", o.stats_json,
+             "write the statistics of the run to this file, as JSON");
     if (std::optional<ShowText> text = parse(app, argc, argv, skip)) return Command(*text);
 
     if (json)
@@ -286,6 +304,8 @@ Result<Command> parse_run(int argc, const char* const* argv, int skip) {
                      "-p/--prompt and -f/--file: only one of them can be given"};
     if (verbose && quiet)
         return Error{ErrorKind::invalid, "--verbose and --quiet: only one of them can be given"};
+    if (!o.cache.file.empty() && !o.cache.folder.empty())
+        return Error{ErrorKind::invalid, "--cache and --cache-dir: only one of them can be given"};
     if (verbose) o.verbosity = Verbosity::verbose;
     if (quiet) o.verbosity = Verbosity::quiet;
     o.stop = app["--stop"]->results();

@@ -8,8 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "app/cache_choice.h"
 #include "base/result.h"
-#include "cache/file_store.h"
 #include "decode/sampler.h"
 
 namespace picolm::app {
@@ -28,9 +28,8 @@ struct RunOptions {
     uint32_t n_ctx = 0;      // 0: the model's
     uint32_t n_threads = 0;  // 0: the engine's choice
     uint32_t max_chunk = 128;
-    std::string cache;  // empty: none
-    uint64_t cache_limit = cache::kDefaultFileLimit;
-    bool cache_strict = false;
+    CacheOptions cache;
+    std::string stats_json;  // a file for the statistics; empty: none
     Verbosity verbosity = Verbosity::normal;
 };
 

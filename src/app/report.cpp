@@ -1,8 +1,12 @@
 #include "app/report.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <map>
+#include <nlohmann/json.hpp>
 
+#include "base/file_system.h"
 #include "base/format.h"
 #include "base/machine.h"
 
@@ -104,6 +108,85 @@ std::string describe_statistics(const SyncReport* synced, const GenerateReport* 
                        format_bytes(memory->anonymous).c_str(),
                        format_bytes(memory->file_backed).c_str());
     return text;
+}
+
+namespace {
+
+const char* name_of(FinishReason reason) {
+    switch (reason) {
+        case FinishReason::end_of_generation:
+        case FinishReason::stop_string:
+            return "stop";
+        case FinishReason::length:
+            return "length";
+        case FinishReason::cancelled:
+            return "cancelled";
+        case FinishReason::sink_closed:
+            return "closed";
+    }
+    return "";
+}
+
+}  // namespace
+
+std::string statistics_json(const RunStatistics& s) {
+    using Json = nlohmann::ordered_json;
+    Json json;
+    json["version"] = PICOLM_VERSION;
+    json["exit_code"] = s.exit_code;
+    json["model"] = {{"name", s.engine->spec().name},
+                     {"architecture", s.engine->spec().arch},
+                     {"bytes", s.engine->file().file_size()}};
+    json["kernels"] = s.engine->kernels().name;
+    json["threads"] = s.engine->n_threads();
+    if (s.synced) {
+        json["prompt"] = {{"tokens", s.synced->n_prompt},
+                          {"reused", s.synced->n_reused()},
+                          {"computed", s.synced->n_computed},
+                          {"seconds", s.synced->seconds}};
+    }
+    if (s.generated) {
+        json["answer"] = {{"tokens", s.generated->n_generated},
+                          {"finish_reason", name_of(s.generated->reason)},
+                          {"seconds", s.generated->seconds}};
+    }
+    const auto since_start = [&](double moment) {
+        return moment > 0 ? Json(moment - s.times.start) : Json(nullptr);
+    };
+    json["seconds_since_start"] = {{"model_loaded", since_start(s.times.loaded)},
+                                   {"first_token", since_start(s.times.first_token)},
+                                   {"end", since_start(s.times.end)}};
+    if (!s.cache.empty() && s.synced) {
+        Json& cache = json["cache"];
+        cache["place"] = s.cache;
+        cache["hits"] = s.synced->n_loaded > 0 ? 1 : 0;
+        cache["tokens_reused"] = s.synced->n_loaded;
+        cache["tokens_matched"] = s.synced->cache_matched;
+        cache["bytes_read"] = s.synced->cache_bytes_read;
+        cache["records_damaged"] = s.synced->cache_damaged;
+        cache["tokens_saved"] = s.saved ? s.saved->positions_new : 0;
+        cache["bytes_written"] = s.saved ? s.saved->bytes_written : 0;
+        cache["records_evicted"] = s.saved ? s.saved->n_evicted : 0;
+    }
+    if (const std::optional<ProcessMemory> memory = read_process_memory())
+        json["memory"] = {{"anonymous_bytes", memory->anonymous},
+                          {"file_backed_bytes", memory->file_backed}};
+    return json.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+Status write_text_file(const std::string& path, const std::string& text) {
+    const auto failed = [&] { return file_error("write", path, errno ? -errno : -EIO); };
+    errno = 0;
+    std::FILE* file = std::fopen(path.c_str(), "we");
+    if (!file) return failed();
+    const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+    if (!written) {
+        const Error error = failed();
+        std::fclose(file);
+        return error;
+    }
+    if (std::fclose(file) != 0) return failed();
+    return {};
 }
 
 }  // namespace picolm::app

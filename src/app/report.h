@@ -30,4 +30,18 @@ struct RunTimes {
 std::string describe_statistics(const SyncReport* synced, const GenerateReport* generated,
                                 const RunTimes& times, uint64_t state_bytes);
 
+// The same and more, for machines. What did not happen is nullptr.
+struct RunStatistics {
+    int exit_code = 0;
+    const Engine* engine = nullptr;
+    std::string cache;  // its place; empty: none
+    const SyncReport* synced = nullptr;
+    const GenerateReport* generated = nullptr;
+    const cache::SaveReport* saved = nullptr;
+    RunTimes times;
+};
+std::string statistics_json(const RunStatistics& statistics);
+// Replaces the file.
+Status write_text_file(const std::string& path, const std::string& text);
+
 }  // namespace picolm::app

@@ -3,15 +3,18 @@
 
 #include "base/file_system.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 
 #include "base/format.h"
 
@@ -36,6 +39,7 @@ void describe(const struct stat& from, FileInfo& to) {
     to.size = static_cast<uint64_t>(from.st_size);
     to.device = static_cast<uint64_t>(from.st_dev);
     to.inode = static_cast<uint64_t>(from.st_ino);
+    to.modified_ns = int64_t{from.st_mtim.tv_sec} * 1000000000 + from.st_mtim.tv_nsec;
 }
 
 class PosixFile : public File {
@@ -85,6 +89,7 @@ class PosixFileSystem : public FileSystem {
         int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
         flags |= mode == Mode::read ? O_RDONLY : O_RDWR;
         if (mode == Mode::create) flags |= O_CREAT | O_EXCL;
+        if (mode == Mode::append) flags |= O_CREAT | O_APPEND;
         const int fd = retry([&] { return ::open(path.c_str(), flags, 0600); });
         if (fd < 0) return fd;
         out = std::make_unique<PosixFile>(fd);
@@ -110,6 +115,37 @@ class PosixFileSystem : public FileSystem {
         close(fd);
         // Some file systems cannot sync a folder and have no need to.
         return error == -EINVAL ? 0 : error;
+    }
+    int make_folder(const std::string& path) override {
+        return mkdir(path.c_str(), 0700) == 0 ? 0 : -errno;
+    }
+    int remove_folder(const std::string& path) override {
+        return rmdir(path.c_str()) == 0 ? 0 : -errno;
+    }
+    int list_folder(const std::string& path, std::vector<std::string>& names) override {
+        const int fd = retry(
+            [&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW); });
+        if (fd < 0) return fd;
+        DIR* folder = fdopendir(fd);
+        if (!folder) {
+            const int error = -errno;
+            close(fd);
+            return error;
+        }
+        errno = 0;
+        while (const dirent* entry = readdir(folder)) {
+            const std::string_view name = entry->d_name;
+            if (name != "." && name != "..") names.emplace_back(name);
+        }
+        const int error = -errno;
+        closedir(folder);
+        return error;
+    }
+    int free_space(const std::string& path, uint64_t& bytes) override {
+        struct statvfs found;
+        if (retry([&] { return statvfs(path.c_str(), &found); }) != 0) return -errno;
+        bytes = uint64_t{found.f_bavail} * found.f_frsize;
+        return 0;
     }
 };
 

@@ -20,6 +20,7 @@ struct FileInfo {
     uint64_t size = 0;
     uint64_t device = 0;  // device and inode together name a file whatever path it has
     uint64_t inode = 0;
+    int64_t modified_ns = 0;  // since 1970
 };
 
 // An open file; closed, and its lock released, by the destructor. Not for use by two threads.
@@ -47,6 +48,7 @@ class FileSystem {
         read,        // an existing file
         read_write,  // an existing file
         create,      // a new file for reading and writing, mode 0600; -EEXIST if anything is there
+        append,      // the same, or an existing file; whatever is written goes to the end
     };
     virtual ~FileSystem() = default;
     // Symlinks are not followed (-ELOOP); a pipe or device never blocks the call.
@@ -56,6 +58,13 @@ class FileSystem {
     virtual int remove(const std::string& path) = 0;
     // Makes created, renamed and removed names in the folder of `path` durable.
     virtual int sync_folder_of(const std::string& path) = 0;
+
+    virtual int make_folder(const std::string& path) = 0;    // mode 0700
+    virtual int remove_folder(const std::string& path) = 0;  // -ENOTEMPTY if it is not empty
+    // The names in a folder, without "." and "..", in no order.
+    virtual int list_folder(const std::string& path, std::vector<std::string>& names) = 0;
+    // Bytes that may still be written to the file system of `path`.
+    virtual int free_space(const std::string& path, uint64_t& bytes) = 0;
 };
 
 FileSystem& posix_file_system();

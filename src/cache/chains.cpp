@@ -1,43 +1,30 @@
 #include "cache/chains.h"
 
 #include <algorithm>
+#include <array>
+#include <set>
 
 namespace picolm::cache {
-namespace {
 
-using Index = std::vector<std::pair<Key128, uint32_t>>;
-
-std::span<const std::pair<Key128, uint32_t>> equal(const Index& index, const Key128& key) {
-    const auto low = std::lower_bound(index.begin(), index.end(), std::pair{key, uint32_t{0}});
-    const auto high = std::upper_bound(low, index.end(), std::pair{key, UINT32_MAX});
-    return {low, high};
-}
-
-}  // namespace
-
-Chains::Chains(std::span<const LogEntry> entries, const Query& query)
-    : entries_(entries),
+Chains::Chains(RecordIndex& index, const Query& query)
+    : index_(index),
       units_(query.units.first(std::min<size_t>(query.units.size(), query.max_positions))),
-      keys_(chain_keys(identity_key(query.identity), units_)) {
-    for (uint32_t i = 0; i < entries.size(); ++i) {
-        const RecordHeader& h = entries[i].header;
-        if (h.identity != root()) continue;
-        if (h.kind == RecordKind::pages &&
-            (query.position_bytes == 0 || h.payload_size / query.position_bytes == h.n) &&
-            (query.position_bytes == 0 || h.payload_size % query.position_bytes == 0)) {
-            pages_.emplace_back(h.parent, i);
-        }
-        if (h.kind == RecordKind::hidden &&
-            (query.hidden_bytes == 0 || h.payload_size == query.hidden_bytes)) {
-            hidden_states_.emplace_back(h.own, i);
-        }
-    }
-    std::sort(pages_.begin(), pages_.end());
-    std::sort(hidden_states_.begin(), hidden_states_.end());
-}
+      keys_(chain_keys(identity_key(query.identity), units_)),
+      position_bytes_(query.position_bytes),
+      hidden_bytes_(query.hidden_bytes) {}
 
-std::span<const std::pair<Key128, uint32_t>> Chains::children(const Key128& parent) const {
-    return equal(pages_, parent);
+// Records that begin at `first` behind `parent`.
+std::vector<uint32_t> Chains::children(const Key128& parent, uint32_t first) const {
+    std::span<const Key128> ahead;
+    if (first < keys_.size() && keys_[first] == parent) ahead = std::span(keys_).subspan(first + 1);
+    std::vector<uint32_t> ids = index_.pages_behind(parent, ahead);
+    std::erase_if(ids, [&](uint32_t id) {
+        const RecordHeader& h = index_.header(id);
+        const bool size_fits = position_bytes_ == 0 || (h.payload_size / position_bytes_ == h.n &&
+                                                        h.payload_size % position_bytes_ == 0);
+        return h.identity != root() || h.first != first || !size_fits;
+    });
+    return ids;
 }
 
 // How far the units of a record agree with ours. REQUIRES: first <= units().size().
@@ -51,72 +38,85 @@ uint32_t Chains::common_end(const RecordHeader& header) const {
 }
 
 void Chains::add_candidates(uint32_t position, std::vector<Candidate>& candidates) const {
-    for (const auto& [parent, entry] : children(keys_[position])) {
-        const RecordHeader& header = entries_[entry].header;
-        if (header.first == position) candidates.push_back({common_end(header), entry});
+    for (const uint32_t id : children(keys_[position], position)) {
+        candidates.push_back({common_end(index_.header(id)), id});
     }
+}
+
+std::vector<Chains::Candidate>::iterator Chains::furthest(std::vector<Candidate>& candidates) {
+    return std::max_element(candidates.begin(), candidates.end(),
+                            [](const Candidate& a, const Candidate& b) {
+                                return std::pair{a.reach, a.id} < std::pair{b.reach, b.id};
+                            });
 }
 
 std::vector<Step> Chains::walk(uint32_t start, const Usable& usable) const {
     std::vector<Step> steps;
     uint32_t position = start;
     while (position < units_.size()) {
+        const uint32_t page = position - position % kPage;
         std::vector<Candidate> candidates;
-        uint32_t added = position - position % kPage;  // candidates begin before this position
-        const uint32_t page_end_minus_1 = added + (kPage - 1);
+        std::array<bool, kPage> added{};  // positions of the page whose records are candidates
+        const auto add = [&](uint32_t p) {
+            if (!added[p - page]) add_candidates(p, candidates);
+            added[p - page] = true;
+        };
         do {
-            while (added <= position) add_candidates(added++, candidates);
+            if (index_.in_memory())
+                for (uint32_t p = page; p < position; ++p) add(p);
+            add(position);
             // The furthest first; among equals the newest, which may have replaced a damaged one.
-            const auto best = std::max_element(
-                candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-                    return std::pair{a.reach, a.entry} < std::pair{b.reach, b.entry};
-                });
+            auto best = furthest(candidates);
+            if (best == candidates.end() || best->reach <= position) {
+                for (uint32_t p = page; p < position; ++p) add(p);
+                best = furthest(candidates);
+            }
             if (best == candidates.end() || best->reach <= position) return steps;
-            if (!usable(best->entry)) {
+            if (!usable(best->id)) {
                 candidates.erase(best);
                 continue;
             }
-            steps.push_back({best->entry, position, best->reach - position});
+            steps.push_back({best->id, position, best->reach - position});
             position = best->reach;
-        } while (position <= page_end_minus_1 && position < units_.size());
+        } while (position < page + kPage && position < units_.size());
     }
     return steps;
 }
 
 uint32_t Chains::longest(uint32_t matched) const {
     uint32_t end = matched;
-    std::vector<uint32_t> open;  // entries that share the matched units and go on
-    std::vector<bool> seen(entries_.size());
-    const auto visit = [&](uint32_t entry) {
-        if (!seen[entry]) open.push_back(entry);
-        seen[entry] = true;
+    std::vector<uint32_t> open;  // records that share the matched units and go on
+    std::set<uint32_t> seen;
+    const auto visit = [&](uint32_t id) {
+        if (seen.insert(id).second) open.push_back(id);
     };
     std::vector<Candidate> candidates;
     for (uint32_t q = matched - matched % kPage; q <= matched; ++q) add_candidates(q, candidates);
     for (const Candidate& c : candidates) {
-        if (c.reach >= matched && entries_[c.entry].header.end() > matched) visit(c.entry);
+        if (c.reach >= matched && index_.header(c.id).end() > matched) visit(c.id);
     }
     while (!open.empty()) {
-        const RecordHeader& header = entries_[open.back()].header;
+        const RecordHeader header = index_.header(open.back());  // the index may move it
         open.pop_back();
         end = std::max(end, header.end());
         Key128 key = header.parent;
         for (uint32_t i = 0; i < header.n; ++i) {
             key = next_key(key, header.units[i]);
             if (header.first + i + 1 <= matched) continue;
-            for (const auto& [parent, child] : children(key)) {
-                if (entries_[child].header.first == header.first + i + 1) visit(child);
-            }
+            if (!index_.in_memory() && i + 1 < header.n) continue;
+            for (const uint32_t child : children(key, header.first + i + 1)) visit(child);
         }
     }
     return end;
 }
 
 std::optional<uint32_t> Chains::hidden(uint32_t position, const Usable& usable) const {
-    const auto found = equal(hidden_states_, keys_[position]);
+    const std::vector<uint32_t> found = index_.hidden_at(keys_[position]);
     for (size_t i = found.size(); i-- > 0;) {
-        const uint32_t entry = found[i].second;
-        if (entries_[entry].header.first == position && usable(entry)) return entry;
+        const RecordHeader& h = index_.header(found[i]);
+        const bool ours = h.identity == root() && h.first == position &&
+                          (hidden_bytes_ == 0 || h.payload_size == hidden_bytes_);
+        if (ours && usable(found[i])) return found[i];
     }
     return std::nullopt;
 }

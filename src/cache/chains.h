@@ -6,17 +6,16 @@
 #include <functional>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
-#include "cache/record_log.h"
+#include "cache/record_index.h"
 #include "cache/store.h"
 
 namespace picolm::cache {
 
-// Positions [from, from + used) come from entries[entry].
+// Positions [from, from + used) come from the record `id`.
 struct Step {
-    uint32_t entry = 0;
+    uint32_t id = 0;
     uint32_t from = 0;
     uint32_t used = 0;
 };
@@ -24,23 +23,26 @@ struct Step {
 class Chains {
   public:
     // Whether a record may be used; asked once for each record a walk wants to use.
-    using Usable = std::function<bool(uint32_t entry)>;
+    using Usable = std::function<bool(uint32_t id)>;
 
-    // `entries` must outlive this. Records whose payload size contradicts the query are left out.
-    // The units that count are the first min(n, max_positions) of the query.
-    Chains(std::span<const LogEntry> entries, const Query& query);
+    // `index` must outlive this. Records of another identity, and those whose payload size
+    // contradicts the query, are left out. The units that count are the first
+    // min(n, max_positions) of the query.
+    Chains(RecordIndex& index, const Query& query);
 
     std::span<const uint32_t> units() const { return units_; }
     const Key128& root() const { return keys_.front(); }
     const Key128& key(uint32_t position) const { return keys_[position]; }  // K_position
+    const RecordHeader& header(uint32_t id) const { return index_.header(id); }
 
     // The steps from `start` on as far as records reach. Positions before `start` count as present:
-    // a record of the same page may begin there. Each step uses the record that reaches furthest,
-    // which is optimal, because whatever can be used at one position of a page can be used at any
-    // later one.
+    // a record of the same page may begin there. Each step uses the record that reaches furthest of
+    // those that were looked at; the order does not change the end, because whatever can be used
+    // at one position of a page can be used at any later one.
     std::vector<Step> walk(uint32_t start, const Usable& usable) const;
 
-    // End of the longest chain that shares the first `matched` units.
+    // End of the longest chain that shares the first `matched` units. Where the index has to read
+    // for it, branches that leave a record in its middle are not followed.
     uint32_t longest(uint32_t matched) const;
 
     // The newest usable hidden record behind `position` units.
@@ -49,17 +51,18 @@ class Chains {
   private:
     struct Candidate {
         uint32_t reach;
-        uint32_t entry;
+        uint32_t id;
     };
-    std::span<const std::pair<Key128, uint32_t>> children(const Key128& parent) const;
+    static std::vector<Candidate>::iterator furthest(std::vector<Candidate>& candidates);
     uint32_t common_end(const RecordHeader& header) const;
+    std::vector<uint32_t> children(const Key128& parent, uint32_t first) const;
     void add_candidates(uint32_t position, std::vector<Candidate>& candidates) const;
 
-    std::span<const LogEntry> entries_;
+    RecordIndex& index_;
     std::span<const uint32_t> units_;
-    std::vector<Key128> keys_;                                // [units + 1]
-    std::vector<std::pair<Key128, uint32_t>> pages_;          // (parent, entry), sorted
-    std::vector<std::pair<Key128, uint32_t>> hidden_states_;  // (own, entry), sorted
+    std::vector<Key128> keys_;  // [units + 1]
+    uint64_t position_bytes_;
+    uint64_t hidden_bytes_;
 };
 
 }  // namespace picolm::cache

@@ -8,45 +8,10 @@
 #include "cache/file_access.h"
 #include "cache/file_store.h"
 #include "cache/retention.h"
+#include "cache/save_plan.h"
 
 namespace picolm::cache {
 namespace {
-
-// A stretch of the prompt: in the file, or to be written.
-struct Item {
-    std::optional<uint32_t> entry;
-    uint32_t first = 0;  // of a piece to be written
-    uint32_t n = 0;
-    uint64_t bytes = 0;
-    uint32_t end = 0;  // positions of the prompt behind it
-};
-
-// What the file holds and lacks of a prompt.
-struct Plan {
-    std::optional<uint32_t> identity_entry;
-    std::vector<Item> items;  // front to back
-    std::optional<uint32_t> hidden_entry;
-    bool add_hidden = false;
-
-    uint64_t identity_bytes = 0;
-    uint64_t hidden_bytes = 0;
-    bool complete() const {
-        const auto lacks = [](const Item& item) { return !item.entry; };
-        return identity_entry && !add_hidden && std::none_of(items.begin(), items.end(), lacks);
-    }
-    uint64_t new_bytes() const {
-        uint64_t bytes = identity_entry ? 0 : identity_bytes;
-        for (const Item& item : items) bytes += item.entry ? 0 : item.bytes;
-        return bytes + (add_hidden ? hidden_bytes : 0);
-    }
-};
-
-uint64_t record_bytes(uint32_t n, uint64_t payload) {
-    RecordHeader header;
-    header.n = n;
-    header.payload_size = payload;
-    return header.total_size();
-}
 
 std::optional<uint32_t> find_identity(OpenedLog& opened, std::string_view identity) {
     const Key128 key = identity_key(identity);
@@ -60,87 +25,27 @@ std::optional<uint32_t> find_identity(OpenedLog& opened, std::string_view identi
     return std::nullopt;
 }
 
-Plan make_plan(OpenedLog& opened, const Chains& chains, const SaveRequest& request) {
-    const std::vector<LogEntry>& entries = opened.log.entries;
-    const uint32_t n = static_cast<uint32_t>(chains.units().size());
-    const auto usable = [&](uint32_t entry) {
-        return request.verified >= n || entries[entry].header.end() <= request.verified ||
-               payload_intact(*opened.file, entries[entry]);
+// The prompt in the file, with the identity record as one more thing that is there or not.
+struct Plan : SavePlan {
+    std::optional<uint32_t> identity_entry;
+};
+
+Plan plan_save(OpenedLog& opened, const Chains& chains, const SaveRequest& request) {
+    const auto identity = find_identity(opened, request.query.identity);
+    const auto intact = [&](uint32_t id) {
+        return payload_intact(*opened.file, opened.log.entries[id]);
     };
-    Plan plan;
-    plan.identity_entry = find_identity(opened, request.query.identity);
-    plan.identity_bytes = record_bytes(0, request.query.identity.size());
-    bool lacking = false;
-    for (uint32_t position = 0; position < n;) {
-        for (const Step& step : chains.walk(position, usable)) {
-            position = step.from + step.used;
-            plan.items.push_back(
-                {step.entry, 0, 0, entries[step.entry].header.total_size(), position});
-        }
-        if (position == n) break;
-        const uint32_t count = std::min(n - position, kPage - position % kPage);
-        plan.items.push_back({std::nullopt, position, count,
-                              record_bytes(count, count * request.query.position_bytes),
-                              position + count});
-        position += count;
-        lacking = true;
-    }
-    if (!request.hidden.empty() && n == request.query.units.size()) {
-        plan.hidden_bytes = record_bytes(0, request.hidden.size());
-        plan.hidden_entry = chains.hidden(
-            n, [&](uint32_t entry) { return payload_intact(*opened.file, entries[entry]); });
-        plan.add_hidden = !plan.hidden_entry && (lacking || chains.longest(n) == n);
-    }
-    return plan;
-}
-
-bool cancelled(const SaveRequest& request) {
-    return request.cancel && request.cancel->load(std::memory_order_relaxed);
-}
-
-int write_identity(RecordWriter& writer, std::string_view identity) {
-    RecordHeader header;
-    header.kind = RecordKind::identity;
-    header.identity = header.parent = header.own = identity_key(identity);
-    header.payload_size = identity.size();
-    return writer.write(header, [&](const RecordWriter::Sink& sink) {
-        sink({reinterpret_cast<const uint8_t*>(identity.data()), identity.size()});
-    });
-}
-
-int write_piece(RecordWriter& writer, const Chains& chains, const SaveRequest& request,
-                const Item& item) {
-    RecordHeader header;
-    header.kind = RecordKind::pages;
-    header.identity = chains.root();
-    header.parent = chains.key(item.first);
-    header.own = chains.key(item.end);
-    header.first = item.first;
-    header.n = item.n;
-    header.payload_size = item.n * request.query.position_bytes;
-    std::copy_n(chains.units().begin() + item.first, item.n, header.units.begin());
-    return writer.write(
-        header, [&](const RecordWriter::Sink& sink) { request.payload(item.first, item.n, sink); });
-}
-
-int write_hidden(RecordWriter& writer, const Chains& chains, Bytes hidden) {
-    RecordHeader header;
-    header.kind = RecordKind::hidden;
-    header.identity = chains.root();
-    header.first = static_cast<uint32_t>(chains.units().size());
-    header.parent = header.own = chains.key(header.first);
-    header.payload_size = hidden.size();
-    return writer.write(header, [&](const RecordWriter::Sink& sink) { sink(hidden); });
+    return {make_plan(chains, request, identity.has_value(), intact), identity};
 }
 
 // What the plan lacks, front to back, so that every record that gets there is reachable.
 int write_new(RecordWriter& writer, const Chains& chains, const SaveRequest& request,
-              const Plan& plan, SaveReport& report) {
-    if (!plan.identity_entry) {
+              const SavePlan& plan, SaveReport& report) {
+    if (plan.add_identity) {
         if (const int error = write_identity(writer, request.query.identity)) return error;
     }
-    for (const Item& item : plan.items) {
-        if (!item.entry) {
+    for (const SaveItem& item : plan.items) {
+        if (!item.id) {
             if (cancelled(request)) return -ECANCELED;
             if (const int error = write_piece(writer, chains, request, item)) return error;
             report.positions_new += item.n;
@@ -149,7 +54,7 @@ int write_new(RecordWriter& writer, const Chains& chains, const SaveRequest& req
     }
     if (!plan.add_hidden) return 0;
     if (cancelled(request)) return -ECANCELED;
-    return write_hidden(writer, chains, request.hidden);
+    return write_hidden(writer, chains, request);
 }
 
 // Adds to the end of the locked file. What is complete when it fails stays: a reader may have it
@@ -256,12 +161,12 @@ struct Rewrite {
                      const Plan& plan, SaveReport& report) {
         std::vector<uint32_t> old;
         if (plan.identity_entry) old.push_back(*plan.identity_entry);
-        for (const Item& item : plan.items) {
-            if (item.entry && std::find(old.begin(), old.end(), *item.entry) == old.end()) {
-                old.push_back(*item.entry);
+        for (const SaveItem& item : plan.items) {
+            if (item.id && std::find(old.begin(), old.end(), *item.id) == old.end()) {
+                old.push_back(*item.id);
             }
         }
-        if (plan.hidden_entry) old.push_back(*plan.hidden_entry);
+        if (plan.hidden_id) old.push_back(*plan.hidden_id);
         if (const int error = copy_all(writer, old, false)) return error;
         return write_new(writer, chains, request, plan, report);
     }
@@ -281,54 +186,14 @@ struct Rewrite {
     }
 };
 
-// Cuts the plan where the limit is reached and says how many bytes it is then.
-uint64_t fit(Plan& plan, uint64_t limit, SaveReport& report, const std::string& path) {
-    const uint32_t wanted = plan.items.empty() ? 0 : plan.items.back().end;
-    uint64_t bytes = plan.identity_bytes;
-    size_t kept = 0;
-    while (kept < plan.items.size() && bytes + plan.items[kept].bytes <= limit) {
-        bytes += plan.items[kept++].bytes;
-    }
-    const bool whole = kept == plan.items.size();
-    plan.items.resize(kept);
-    const bool hidden =
-        (plan.add_hidden || plan.hidden_entry) && whole && bytes + plan.hidden_bytes <= limit;
-    if (hidden) bytes += plan.hidden_bytes;
-    if (!hidden) {
-        plan.add_hidden = false;
-        plan.hidden_entry.reset();
-    }
-    if (!whole) {
-        report.notes.push_back(
-            {LogLevel::info,
-             format("the limit of %s for %s holds %u of %u positions", format_bytes(limit).c_str(),
-                    path.c_str(), kept == 0 ? 0 : plan.items.back().end, wanted)});
-    }
-    return bytes;
-}
-
 std::vector<uint32_t> entries_of(const Plan& plan) {
     std::vector<uint32_t> entries;
     if (plan.identity_entry) entries.push_back(*plan.identity_entry);
-    for (const Item& item : plan.items) {
-        if (item.entry) entries.push_back(*item.entry);
+    for (const SaveItem& item : plan.items) {
+        if (item.id) entries.push_back(*item.id);
     }
-    if (plan.hidden_entry) entries.push_back(*plan.hidden_entry);
+    if (plan.hidden_id) entries.push_back(*plan.hidden_id);
     return entries;
-}
-
-Error cannot_save(const Error& error) {
-    return {error.kind, "cannot save the KV cache: " + error.text};
-}
-
-Status check(const SaveRequest& request) {
-    const Query& query = request.query;
-    if (query.identity.empty() || query.identity.size() > kMaxIdentity ||
-        query.position_bytes == 0 || query.position_bytes > (uint64_t{1} << 40) ||
-        query.units.size() >= UINT32_MAX || !request.payload) {
-        return Error{ErrorKind::invalid, "a save request without identity, sizes or payload"};
-    }
-    return {};
 }
 
 // invalid for contents that must not be overwritten.
@@ -345,8 +210,9 @@ Result<SaveReport> save_locked(FileSystem& files, const std::string& path, Opene
     remove_left_over(files, path);
 
     const std::vector<LogEntry>& entries = opened.log.entries;
-    const Chains chains(entries, request.query);
-    Plan plan = make_plan(opened, chains, request);
+    LogIndex index(entries);
+    const Chains chains(index, request.query);
+    Plan plan = plan_save(opened, chains, request);
     SaveReport report;
     const uint64_t size = opened.log.file_size;
     if (plan.complete() && size <= limit) {
@@ -362,7 +228,7 @@ Result<SaveReport> save_locked(FileSystem& files, const std::string& path, Opene
         TRY(append(files, path, opened, chains, request, plan, report));
         return report;
     }
-    const uint64_t bytes = fit(plan, limit, report, path);
+    const uint64_t bytes = plan.fit(limit, path, report);
     const uint64_t budget = live_after <= limit ? limit : limit / 2;
     const std::vector<uint32_t> others =
         choose_newest(entries, live, entries_of(plan), bytes, budget);
@@ -392,6 +258,7 @@ void remove_if_empty(FileSystem& files, const std::string& path, OpenedLog& open
 
 Result<SaveReport> FileStore::save(const SaveRequest& request) {
     TRY(check(request));
+    if (options_.read_only) return SaveReport();
     auto seen = open_for_reading(files_, path_);
     if (!seen) return cannot_save(seen.error());
     if (*seen) {
@@ -399,8 +266,9 @@ Result<SaveReport> FileStore::save(const SaveRequest& request) {
         const Status ours = check_ours(opened.log, path_);
         if (!ours) return cannot_save(ours.error());
         // Nothing new takes no lock, so it needs no right to write and disturbs nobody.
-        const Chains chains(opened.log.entries, request.query);
-        if (make_plan(opened, chains, request).complete() &&
+        LogIndex index(opened.log.entries);
+        const Chains chains(index, request.query);
+        if (plan_save(opened, chains, request).complete() &&
             opened.log.file_size <= options_.limit_bytes && !has_left_over(files_, path_)) {
             SaveReport report;
             report.positions_total = static_cast<uint32_t>(chains.units().size());

@@ -100,8 +100,11 @@ Match FileStore::match(const Query& query, bool with_payload) {
     }
     const auto usable = [&](uint32_t entry) {
         // Read, not touched through the mapping: a bad sector is then a miss and no SIGBUS.
-        if (!with_payload || payload_intact(*opened->file, entries[entry])) return true;
+        if (!with_payload) return true;
         const RecordHeader& h = entries[entry].header;
+        match.bytes_read += h.payload_size;
+        if (payload_intact(*opened->file, entries[entry])) return true;
+        ++match.n_damaged;
         warn(match, h.n == 0 ? path_ + " is damaged: a saved hidden state is not used"
                              : format("%s is damaged: saved positions %u to %u are not used",
                                       path_.c_str(), h.first, h.end() - 1));
@@ -113,9 +116,10 @@ Match FileStore::match(const Query& query, bool with_payload) {
                 static_cast<size_t>(entry.header.payload_size)};
     };
 
-    const Chains chains(entries, query);
+    LogIndex index(entries);
+    const Chains chains(index, query);
     for (const Step& step : chains.walk(0, usable)) {
-        const LogEntry& entry = entries[step.entry];
+        const LogEntry& entry = entries[step.id];
         match.segments.push_back(
             {entry.header.first, entry.header.n, step.from, step.used, payload_of(entry)});
         match.matched = step.from + step.used;
@@ -142,7 +146,8 @@ std::vector<RecordInfo> FileStore::list() {
     }
     for (const LogEntry& entry : entries) {
         const RecordHeader& h = entry.header;
-        RecordInfo info{h.kind, "", h.first, h.n, h.total_size()};
+        RecordInfo info{h.kind, "", h.first, h.n, h.total_size(), h.parent, h.own, {}};
+        info.units.assign(h.units.begin(), h.units.begin() + h.n);
         for (const auto& [key, text] : identities) {
             if (key == h.identity) info.identity = text;
         }

@@ -19,6 +19,7 @@ inline constexpr uint64_t kDefaultFileLimit = uint64_t{64} << 20;
 struct FileStoreOptions {
     uint64_t limit_bytes = kDefaultFileLimit;
     uint32_t lock_wait_ms = 200;
+    bool read_only = false;       // save() writes nothing
     FileSystem* files = nullptr;  // nullptr: the operating system's; tests pass another
 };
 

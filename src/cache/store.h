@@ -3,7 +3,7 @@
 // are numbers, payloads are bytes, geometry is part of the identity string.
 //
 // Anything odd is a miss with a note, never an error and never a wrong answer. Implementations:
-// FileStore (file_store.h).
+// FileStore (file_store.h), DirectoryStore (directory_store.h).
 #pragma once
 
 #include <atomic>
@@ -55,6 +55,8 @@ struct Match {
     std::vector<Segment> segments;  // cover [0, matched) in order, without gap or overlap
     // The hidden state behind the last unit; empty unless every unit matched and it was saved.
     Bytes hidden;
+    uint64_t bytes_read = 0;           // payloads that were verified
+    uint32_t n_damaged = 0;            // records that were left out
     std::vector<Note> notes;           // in the order they should be shown
     std::shared_ptr<const void> hold;  // keeps every payload alive, also after the file is replaced
 };
@@ -88,6 +90,7 @@ struct SaveReport {
     uint32_t positions_new = 0;    // newly written
     uint32_t positions_total = 0;  // of this prompt that are in the store now
     uint64_t bytes_written = 0;    // to the medium, headers and copies of old records included
+    uint32_t n_evicted = 0;        // records dropped to make room
     std::vector<Note> notes;
 };
 
@@ -97,6 +100,11 @@ struct RecordInfo {
     uint32_t first = 0;
     uint32_t n = 0;
     uint64_t bytes = 0;  // with its header
+    Key128 parent;
+    Key128 own;
+    std::vector<uint32_t> units;  // [n]
+    int64_t used_ns = 0;          // when it was last saved or used, since 1970; 0: not known
+    uint64_t n_uses = 0;          // how often a prompt ended in it, as far as that is known
 };
 
 class Store {

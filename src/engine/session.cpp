@@ -134,6 +134,8 @@ void Session::load_from_store(std::span<const TokenId> tokens, SyncReport& repor
     report.notes = std::move(match.notes);
     report.cache_matched = match.matched;
     report.cache_saved = match.saved_positions;
+    report.cache_bytes_read = match.bytes_read;
+    report.cache_damaged = match.n_damaged;
     const uint32_t present = kv_.n_positions();
     for (const cache::Segment& s : match.segments) {
         const uint32_t from = std::max(s.from, present), end = s.from + s.used;

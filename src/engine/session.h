@@ -37,6 +37,8 @@ struct SyncReport {
     uint32_t cache_matched = 0;    // positions the cache shares with the prompt
     uint32_t cache_saved = 0;  // length of the saved chain that shares them: > cache_matched means
                                // that prompt and chain part there, or that the prompt ends there
+    uint64_t cache_bytes_read = 0;  // payloads that were verified
+    uint32_t cache_damaged = 0;     // records that were left out
     double seconds = 0;
     std::vector<cache::Note> notes;  // what the cache has to say
 

@@ -168,6 +168,22 @@ class FaultyFileSystem : public FileSystem {
         const int error = step("sync folder", true);
         return error || !real_sync ? error : posix_file_system().sync_folder_of(path);
     }
+    int make_folder(const std::string& path) override {
+        const int error = step("make folder", true);
+        return error ? error : posix_file_system().make_folder(path);
+    }
+    int remove_folder(const std::string& path) override {
+        const int error = step("remove folder", true);
+        return error ? error : posix_file_system().remove_folder(path);
+    }
+    int list_folder(const std::string& path, std::vector<std::string>& names) override {
+        const int error = step("list folder", false);
+        return error ? error : posix_file_system().list_folder(path, names);
+    }
+    int free_space(const std::string& path, uint64_t& bytes) override {
+        const int error = step("free space", false);
+        return error ? error : posix_file_system().free_space(path, bytes);
+    }
 };
 
 class FaultyFile : public File {
@@ -214,7 +230,7 @@ class FaultyFile : public File {
 };
 
 inline int FaultyFileSystem::open(const std::string& path, Mode mode, std::unique_ptr<File>& out) {
-    int error = step("open", mode == Mode::create);
+    int error = step("open", mode == Mode::create || mode == Mode::append);
     if (error) return error;
     std::unique_ptr<File> file;
     error = posix_file_system().open(path, mode, file);

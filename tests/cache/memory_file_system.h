@@ -51,10 +51,14 @@ class MemoryFileSystem : public FileSystem {
     }
     int remove(const std::string& path) override { return nodes_.erase(path) ? 0 : -ENOENT; }
     int sync_folder_of(const std::string&) override { return 0; }
+    int make_folder(const std::string&) override { return -ENOSYS; }
+    int remove_folder(const std::string&) override { return -ENOSYS; }
+    int list_folder(const std::string&, std::vector<std::string>&) override { return -ENOSYS; }
+    int free_space(const std::string&, uint64_t&) override { return -ENOSYS; }
 
   private:
     static FileInfo describe(const Node& node) {
-        return {FileKind::regular, node.bytes.size(), 1, node.inode};
+        return {FileKind::regular, node.bytes.size(), 1, node.inode, 0};
     }
 
     class Handle : public File {
