@@ -18,6 +18,9 @@ ExitCode command_inspect(const InspectOptions& options, Console& console);
 // when it is interrupted.
 ExitCode command_bench(const BenchOptions& options, Console& console);
 
+// picolm cache VERB PLACE: lists, checks, shrinks and copies prompt caches.
+ExitCode command_cache(const CacheCommandOptions& options, Console& console);
+
 // Prints an error; its exit code.
 ExitCode fail(Console& console, const Error& error);
 

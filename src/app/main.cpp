@@ -62,6 +62,8 @@ ExitCode run_program(int argc, char** argv) {
         return command_inspect(*inspect, console);
     if (const auto* bench = std::get_if<BenchOptions>(&*command))
         return command_bench(*bench, console);
+    if (const auto* cache = std::get_if<CacheCommandOptions>(&*command))
+        return command_cache(*cache, console);
     console.answer(std::get<ShowText>(*command).text);
     return output_status(console);
 }

@@ -247,8 +247,9 @@ std::string footer() {
     return std::string(
                "Commands: picolm run MODEL.gguf [options] is the same as without \"run\";\n"
                "picolm inspect MODEL.gguf shows what a model file holds; picolm bench MODEL.gguf\n"
-               "measures how fast it is on this machine. Each of them has a --help of its own. A\n"
-               "file of that name in the current folder is taken for the model.\n\n"
+               "measures how fast it is on this machine; picolm cache looks after prompt caches.\n"
+               "Each of them has a --help of its own. A file of that name in the current folder\n"
+               "is taken for the model.\n\n"
                "Every option --long-name can be set as PICOLM_LONG_NAME in the environment; the\n"
                "command line wins. PICOLM_ISA names the instruction-set level to use.\n\n"
                "The answer goes to standard output as it is, followed by one line feed (nothing\n"
@@ -382,6 +383,71 @@ Result<Command> parse_bench(int argc, const char* const* argv, int skip) {
     return Command(std::move(o));
 }
 
+constexpr const char* kCacheHelp =
+    "Looks after prompt caches, files and folders alike.\n\n"
+    "  picolm cache ls PLACE [ID...]              the prompts in it; --text MODEL.gguf shows how\n"
+    "                                             they begin, or those of these ids whole\n"
+    "  picolm cache stat PLACE                    how much is in it\n"
+    "  picolm cache verify PLACE                  reads everything, removes what is damaged\n"
+    "  picolm cache rm PLACE ID... | --all        removes prompts\n"
+    "  picolm cache trim PLACE SIZE               removes what was used longest ago\n"
+    "  picolm cache export PLACE FILE [ID...]     copies prompts into a file, to take elsewhere\n"
+    "  picolm cache import PLACE FILE [ID...]     and from there into a cache\n\n"
+    "PLACE is a file or a folder; a folder that does not exist yet ends with \"/\". An ID is what "
+    "ls\n"
+    "shows, or as many of its first digits as are unmistakable.";
+
+Result<Command> parse_cache(int argc, const char* const* argv, int skip) {
+    using Verb = CacheCommandOptions::Verb;
+    static constexpr std::pair<const char*, Verb> kVerbs[] = {{"ls", Verb::ls},
+                                                              {"stat", Verb::stat},
+                                                              {"verify", Verb::verify},
+                                                              {"rm", Verb::rm},
+                                                              {"trim", Verb::trim},
+                                                              {"export", Verb::export_to},
+                                                              {"import", Verb::import_from}};
+    CacheCommandOptions o;
+    std::string verb;
+    std::vector<std::string> rest;
+    CLI::App app(kCacheHelp, "picolm cache");
+    app.add_option("VERB", verb, "ls, stat, verify, rm, trim, export or import")
+        ->required()
+        ->type_name("");
+    app.add_option("PLACE", o.place, "the cache")->required()->type_name("");
+    app.add_option("MORE", rest, "what the verb wants")->type_name("");
+    add_path(app, "--text", "MODEL.gguf", o.model,
+             "ls: show the text of the prompts, with the vocabulary of this model");
+    app.add_flag("--all", o.all, "rm: everything");
+    app.add_flag("--keep", o.keep, "verify: remove nothing, and fail if something is damaged");
+    app.add_flag("--json", o.json, "ls, stat: for machines");
+    if (std::optional<ShowText> text = parse(app, argc, argv, skip)) return Command(*text);
+    const auto found = std::find_if(std::begin(kVerbs), std::end(kVerbs),
+                                    [&](const auto& known) { return verb == known.first; });
+    if (found == std::end(kVerbs))
+        return Error{ErrorKind::invalid, format("\"%s\" is not ls, stat, verify, rm, trim, export "
+                                                "or import; picolm cache --help",
+                                                printable(verb).c_str())};
+    o.verb = found->second;
+    const bool copies = o.verb == Verb::export_to || o.verb == Verb::import_from;
+    if (copies || o.verb == Verb::trim) {
+        if (rest.empty())
+            return Error{ErrorKind::invalid, "picolm cache " + verb + ": needs " +
+                                                 (copies ? "a file" : "a size such as 64M") +
+                                                 " behind the place"};
+        if (copies) o.other = rest.front();
+        const std::optional<uint64_t> size = copies ? 0 : parse_size(rest.front());
+        if (!size) refuse("SIZE", "a size such as 500K, 64M or 2G", rest.front());
+        o.size = *size;
+        rest.erase(rest.begin());
+    }
+    const bool takes_ids = copies || o.verb == Verb::ls || o.verb == Verb::rm;
+    if (!takes_ids && !rest.empty())
+        return Error{ErrorKind::invalid, format("picolm cache %s: \"%s\" is one argument too many",
+                                                verb.c_str(), printable(rest.front()).c_str())};
+    o.ids = std::move(rest);
+    return Command(std::move(o));
+}
+
 bool is_file(const char* path) {
     struct stat info;
     return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
@@ -394,6 +460,7 @@ Result<Command> parse_command_line(int argc, const char* const* argv) {
     try {
         if (first == "inspect") return parse_inspect(argc, argv, 1);
         if (first == "bench") return parse_bench(argc, argv, 1);
+        if (first == "cache") return parse_cache(argc, argv, 1);
         return parse_run(argc, argv, first == "run" ? 1 : 0);
     } catch (const CLI::Error& e) {
         return Error{ErrorKind::invalid, e.what()};

@@ -53,12 +53,26 @@ struct BenchOptions {
     BenchFormat format = BenchFormat::table;
 };
 
+struct CacheCommandOptions {
+    enum class Verb { ls, stat, verify, rm, trim, export_to, import_from };
+    Verb verb = Verb::ls;
+    std::string place;             // a cache: a file or a folder
+    std::string other;             // of export and import
+    std::vector<std::string> ids;  // of prompts, or beginnings of them; empty: all
+    bool all = false;              // rm: everything
+    bool keep = false;             // verify: remove nothing
+    bool json = false;
+    std::string model;  // ls: to show texts
+    uint64_t size = 0;  // trim
+};
+
 // --help and --version.
 struct ShowText {
     std::string text;
 };
 
-using Command = std::variant<RunOptions, InspectOptions, BenchOptions, ShowText>;
+using Command =
+    std::variant<RunOptions, InspectOptions, BenchOptions, CacheCommandOptions, ShowText>;
 
 // invalid: the text names the option (or the variable) and what it allows. argv[0] is the program.
 Result<Command> parse_command_line(int argc, const char* const* argv);

@@ -136,19 +136,21 @@ Match DirectoryStore::match(const Query& query, bool with_payload) {
 }
 
 std::vector<RecordInfo> DirectoryStore::list() {
+    std::vector<RecordInfo> list;
     const Directory directory(path_, files_);
     const auto contents = read_contents(directory);
-    std::vector<RecordInfo> list;
     if (!contents) return list;
     std::map<Key128, std::string> identities;
     for (const Record& record : contents->records) {
         const RecordHeader& h = record.header;
         if (!identities.contains(h.identity))
             identities[h.identity] = directory.read_identity(h.identity).value_or("");
-        RecordInfo info{
-            h.kind, identities[h.identity], h.first,      h.n, h.total_size(), h.parent, h.own,
-            {},     record.used_ns,         record.n_uses};
-        info.units.assign(h.units.begin(), h.units.begin() + h.n);
+        RecordInfo info{h, identities[h.identity], record.used_ns, record.n_uses, {}};
+        info.read = [directory, file = record.file](const Sink& sink) {
+            int error = 0;
+            const auto opened = directory.open(file.path, file.parent, file.own, error);
+            return opened && read_payload(*opened->file, opened->entry, sink);
+        };
         list.push_back(std::move(info));
     }
     return list;

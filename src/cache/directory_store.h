@@ -32,6 +32,9 @@ class DirectoryStore : public Store {
     Result<SaveReport> save(const SaveRequest& request) override;
     Result<SaveReport> trim(uint64_t limit_bytes) override;
     std::vector<RecordInfo> list() override;
+    Result<VerifyReport> verify(bool repair) override;
+    Result<uint32_t> remove(const std::set<RecordName>& records) override;
+    Result<SaveReport> add(std::span<const RecordInfo> records) override;
 
     const std::string& path() const { return path_; }
 

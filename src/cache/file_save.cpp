@@ -6,6 +6,7 @@
 #include "base/format.h"
 #include "cache/chains.h"
 #include "cache/file_access.h"
+#include "cache/file_rewrite.h"
 #include "cache/file_store.h"
 #include "cache/retention.h"
 #include "cache/save_plan.h"
@@ -81,111 +82,6 @@ Status append(FileSystem& files, const std::string& path, OpenedLog& opened, con
     return {};
 }
 
-// The same header and payload at another place; -EIO when it cannot be read or is damaged.
-int copy_record(RecordWriter& writer, File& from, const LogEntry& entry) {
-    const int error = writer.write(
-        entry.header,
-        [&](const RecordWriter::Sink& sink) { (void)read_payload(from, entry, sink); },
-        entry.header.data_checksum);
-    return error == -EILSEQ || error == -EINVAL ? -EIO : error;
-}
-
-std::string temporary_name(const std::string& path) {
-    return path + ".picolm-rewriting";
-}
-
-// Whether a rewrite that was killed has left its file. Anything else by that name is somebody
-// else's and stays: a rewrite of ours begins with our magic, or with the gap where it will stand.
-bool has_left_over(FileSystem& files, const std::string& path) {
-    FileInfo info;
-    const std::string name = temporary_name(path);
-    if (files.info(name, info) != 0 || info.kind != FileKind::regular) return false;
-    if (info.size == 0) return true;
-    std::unique_ptr<File> file;
-    uint8_t head[8] = {};
-    if (files.open(name, FileSystem::Mode::read, file) != 0 || !file) return false;
-    const int64_t got = read_fully(*file, head, sizeof head, 0);
-    if (got < 0) return false;
-    const HeadKind kind = classify_head(Bytes(head, static_cast<size_t>(got)));
-    const bool gap = std::all_of(head, head + sizeof head, [](uint8_t b) { return b == 0; });
-    return kind == HeadKind::ours || gap;
-}
-
-void remove_left_over(FileSystem& files, const std::string& path) {
-    if (has_left_over(files, path)) files.remove(temporary_name(path));
-}
-
-// Replaces the locked file by one that holds `others` (entries), then the prompt of the plan, if
-// there is one. The temporary name needs no process id: only who holds the lock uses it, so
-// anything found there is left over from a process that was killed.
-struct Rewrite {
-    FileSystem& files;
-    const std::string& path;
-    OpenedLog& opened;
-
-    Status run(std::span<const uint32_t> others, const Chains* chains, const SaveRequest* request,
-               const Plan* plan, SaveReport& report) {
-        const std::string temporary = temporary_name(path);
-        std::unique_ptr<File> file;
-        if (const int error = files.open(temporary, FileSystem::Mode::create, file)) {
-            return file_error("create", temporary, error);
-        }
-        RecordWriter writer(*file, 0);
-        int error = copy_all(writer, others, true);
-        if (!error && plan) error = write_prompt(writer, *chains, *request, *plan, report);
-        report.bytes_written = writer.bytes_written();
-        Status status = error ? Status(file_error("write", temporary, error)) : Status();
-        if (!error) status = put_in_place(*file, temporary, writer.end());
-        if (!status) files.remove(temporary);
-        report.outcome = error == -ECANCELED ? SaveOutcome::cancelled : SaveOutcome::rewritten;
-        if (error == -ECANCELED) {
-            report.positions_new = 0;
-            report.positions_total = 0;
-            return {};
-        }
-        return status;
-    }
-
-  private:
-    // What hangs on a record that is left out becomes unreachable: safe, and saved again when it is
-    // next wanted.
-    int copy_all(RecordWriter& writer, std::span<const uint32_t> entries, bool leave_out_damaged) {
-        for (const uint32_t i : entries) {
-            const int error = copy_record(writer, *opened.file, opened.log.entries[i]);
-            if (error && !(leave_out_damaged && error == -EIO)) return error;
-        }
-        return 0;
-    }
-    // Old records of the prompt move behind the others: they are the last that were used.
-    int write_prompt(RecordWriter& writer, const Chains& chains, const SaveRequest& request,
-                     const Plan& plan, SaveReport& report) {
-        std::vector<uint32_t> old;
-        if (plan.identity_entry) old.push_back(*plan.identity_entry);
-        for (const SaveItem& item : plan.items) {
-            if (item.id && std::find(old.begin(), old.end(), *item.id) == old.end()) {
-                old.push_back(*item.id);
-            }
-        }
-        if (plan.hidden_id) old.push_back(*plan.hidden_id);
-        if (const int error = copy_all(writer, old, false)) return error;
-        return write_new(writer, chains, request, plan, report);
-    }
-    Status put_in_place(File& file, const std::string& temporary, uint64_t end) {
-        // A record that was left out may have left bytes behind the last one.
-        int error = file.truncate(end);
-        if (!error) error = file.sync();
-        if (error) return file_error("write", temporary, error);
-        if (!still_at(files, path, *opened.file)) {
-            return Error{ErrorKind::busy, path + " was replaced meanwhile"};
-        }
-        error = files.rename(temporary, path);
-        if (error) return file_error("replace", path, error);
-        error = files.sync_folder_of(path);
-        if (error) return file_error("write the folder of", path, error);
-        return {};
-    }
-};
-
 std::vector<uint32_t> entries_of(const Plan& plan) {
     std::vector<uint32_t> entries;
     if (plan.identity_entry) entries.push_back(*plan.identity_entry);
@@ -194,6 +90,18 @@ std::vector<uint32_t> entries_of(const Plan& plan) {
     }
     if (plan.hidden_id) entries.push_back(*plan.hidden_id);
     return entries;
+}
+
+// The old records of the prompt move behind the others, for they are the last that were used; then
+// what is new.
+int write_prompt(RecordWriter& writer, const Rewrite& rewrite, const Chains& chains,
+                 const SaveRequest& request, const Plan& plan, SaveReport& report) {
+    std::vector<uint32_t> old;
+    for (const uint32_t entry : entries_of(plan)) {
+        if (std::find(old.begin(), old.end(), entry) == old.end()) old.push_back(entry);
+    }
+    if (const int error = rewrite.copy(writer, old, false)) return error;
+    return write_new(writer, chains, request, plan, report);
 }
 
 // invalid for contents that must not be overwritten.
@@ -237,7 +145,11 @@ Result<SaveReport> save_locked(FileSystem& files, const std::string& path, Opene
         report.positions_total = plan.items.empty() ? 0 : plan.items.back().end;
         return report;
     }
-    TRY(Rewrite({files, path, opened}).run(others, &chains, &request, &plan, report));
+    const Rewrite rewrite{files, path, opened};
+    const auto then = [&](RecordWriter& writer) {
+        return write_prompt(writer, rewrite, chains, request, plan, report);
+    };
+    TRY(rewrite.run(others, then, report));
     if (replace && report.outcome == SaveOutcome::rewritten) {
         report.notes.push_back({LogLevel::info, path + " was a KV cache of the original PicoLM and "
                                                        "has been replaced"});
@@ -294,7 +206,8 @@ Result<SaveReport> FileStore::trim(uint64_t limit_bytes) {
     if (opened.log.file_size <= limit_bytes) return report;
     const Liveness live = find_live(opened.log.entries);
     const std::vector<uint32_t> kept = choose_newest(opened.log.entries, live, {}, 0, limit_bytes);
-    TRY(Rewrite({files_, path_, opened}).run(kept, nullptr, nullptr, nullptr, report));
+    const Rewrite rewrite{files_, path_, opened};
+    TRY(rewrite.run(kept, {}, report));
     return report;
 }
 

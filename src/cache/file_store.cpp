@@ -1,6 +1,7 @@
 #include "cache/file_store.h"
 
 #include <cerrno>
+#include <map>
 #include <utility>
 
 #include "base/format.h"
@@ -135,22 +136,24 @@ Match FileStore::match(const Query& query, bool with_payload) {
 
 std::vector<RecordInfo> FileStore::list() {
     std::vector<RecordInfo> list;
-    auto opened = open_for_reading(files_, path_);
-    if (!opened || !*opened) return list;
-    const std::vector<LogEntry>& entries = (*opened)->log.entries;
-    std::vector<std::pair<Key128, std::string>> identities;
-    for (const LogEntry& entry : entries) {
+    auto result = open_for_reading(files_, path_);
+    if (!result || !*result) return list;
+    const auto opened = std::make_shared<OpenedLog>(std::move(**result));
+    std::map<Key128, std::string> identities;
+    for (const LogEntry& entry : opened->log.entries) {
         if (entry.header.kind != RecordKind::identity) continue;
-        auto text = read_identity(*(*opened)->file, entry);
-        if (text) identities.emplace_back(entry.header.identity, std::move(*text));
+        auto text = read_identity(*opened->file, entry);
+        if (text) identities[entry.header.identity] = std::move(*text);
     }
-    for (const LogEntry& entry : entries) {
-        const RecordHeader& h = entry.header;
-        RecordInfo info{h.kind, "", h.first, h.n, h.total_size(), h.parent, h.own, {}};
-        info.units.assign(h.units.begin(), h.units.begin() + h.n);
-        for (const auto& [key, text] : identities) {
-            if (key == h.identity) info.identity = text;
-        }
+    for (const LogEntry& entry : opened->log.entries) {
+        RecordInfo info;
+        info.header = entry.header;
+        const auto identity = identities.find(entry.header.identity);
+        if (identity != identities.end()) info.identity = identity->second;
+        info.used_ns = opened->info.modified_ns;  // the best that is known
+        info.read = [opened, &entry](const Sink& sink) {
+            return read_payload(*opened->file, entry, sink);
+        };
         list.push_back(std::move(info));
     }
     return list;

@@ -10,9 +10,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -94,17 +96,27 @@ struct SaveReport {
     std::vector<Note> notes;
 };
 
+// A record as it lies in a store.
 struct RecordInfo {
-    RecordKind kind;
+    RecordHeader header;
     std::string identity;  // "" when the store has lost it
-    uint32_t first = 0;
-    uint32_t n = 0;
-    uint64_t bytes = 0;  // with its header
-    Key128 parent;
-    Key128 own;
-    std::vector<uint32_t> units;  // [n]
-    int64_t used_ns = 0;          // when it was last saved or used, since 1970; 0: not known
-    uint64_t n_uses = 0;          // how often a prompt ended in it, as far as that is known
+    int64_t used_ns = 0;   // when it was last saved or used, since 1970; 0: not known
+    uint64_t n_uses = 0;   // how often a prompt ended in it, as far as that is known
+    // Hands out the payload; false when it cannot be read whole. Not checked against its checksum.
+    std::function<bool(const Sink&)> read;
+
+    uint64_t bytes() const { return header.total_size(); }
+};
+
+// Names a record: (parent, own).
+using RecordName = std::pair<Key128, Key128>;
+
+struct VerifyReport {
+    uint32_t n_records = 0;  // that are as they should be
+    uint64_t bytes = 0;      // of those
+    uint32_t n_damaged = 0;
+    uint32_t n_removed = 0;
+    std::vector<std::string> damaged;  // what and where, for people
 };
 
 class Store {
@@ -128,8 +140,16 @@ class Store {
     // Drops the least recently saved chains until the store is at most limit_bytes large.
     virtual Result<SaveReport> trim(uint64_t limit_bytes) = 0;
 
-    // Every readable record, oldest first.
+    // Every readable record; those that were saved or used longest ago come first.
     virtual std::vector<RecordInfo> list() = 0;
+
+    // Reads everything. `repair`: drops what is damaged, and what hangs on it or on nothing.
+    virtual Result<VerifyReport> verify(bool repair) = 0;
+    // Drops these records and what hangs on them; how many that were.
+    virtual Result<uint32_t> remove(const std::set<RecordName>& records) = 0;
+    // Copies records of another store, in an order in which nothing comes before its parent. What
+    // is here already is not written; what is damaged there is an error.
+    virtual Result<SaveReport> add(std::span<const RecordInfo> records) = 0;
 };
 
 }  // namespace picolm::cache

@@ -72,7 +72,7 @@ TEST_F(DamageTest, E3CutAtEvery64BytesAndBeside) {
 TEST_F(DamageTest, E3EveryHeaderByteFlipped) {
     size_t offset = 0;
     for (const auto& record : store_.list()) {
-        const size_t head = cache::kFixedHead + 4 * record.n;
+        const size_t head = cache::kFixedHead + 4 * record.header.n;
         for (size_t i = 0; i < head; ++i) {
             std::string bad = good_;
             bad[offset + i] = static_cast<char>(bad[offset + i] ^ (1 << i % 8));
@@ -82,7 +82,7 @@ TEST_F(DamageTest, E3EveryHeaderByteFlipped) {
             EXPECT_TRUE(match.matched < 150 || match.hidden.empty());
             expect_recovery("offset " + std::to_string(offset + i));
         }
-        offset += static_cast<size_t>(record.bytes);
+        offset += static_cast<size_t>(record.bytes());
     }
 }
 
@@ -113,7 +113,7 @@ TEST_F(DamageTest, E3AnythingAtAllWrittenOver) {
 
 TEST_F(DamageTest, E3RecordsBehindADamagedOneAreKept) {
     std::string bad = good_;
-    bad[static_cast<size_t>(store_.list()[0].bytes)] ^= 1;  // the header of the first page
+    bad[static_cast<size_t>(store_.list()[0].bytes())] ^= 1;  // the header of the first page
     write_text(path_, bad);
     EXPECT_EQ(load_right(store_, model_, units_), 0u);
     const auto report = save(store_, model_, units_, 0);

@@ -417,7 +417,7 @@ TEST_F(DirectoryStoreTest, ListTellsUses) {
     uint64_t uses = 0;
     for (const cache::RecordInfo& info : store_.list()) {
         EXPECT_EQ(info.identity, model_.identity);
-        positions += info.n;
+        positions += info.header.n;
         uses += info.n_uses;
         EXPECT_GT(info.used_ns, 0);
     }

@@ -350,14 +350,14 @@ TEST_F(FileStoreTest, ListShowsEveryRecord) {
     must_save(random_units(100, 1));
     const auto list = store_.list();
     ASSERT_EQ(list.size(), 4u);
-    EXPECT_EQ(list[0].kind, cache::RecordKind::identity);
-    EXPECT_EQ(list[2].first, 64u);
-    EXPECT_EQ(list[2].n, 36u);
-    EXPECT_EQ(list[3].kind, cache::RecordKind::hidden);
+    EXPECT_EQ(list[0].header.kind, cache::RecordKind::identity);
+    EXPECT_EQ(list[2].header.first, 64u);
+    EXPECT_EQ(list[2].header.n, 36u);
+    EXPECT_EQ(list[3].header.kind, cache::RecordKind::hidden);
     uint64_t bytes = 0;
     for (const auto& info : list) {
         EXPECT_EQ(info.identity, model_.identity);
-        bytes += info.bytes;
+        bytes += info.bytes();
     }
     EXPECT_EQ(bytes, std::filesystem::file_size(path_));
 }

@@ -105,12 +105,12 @@ TEST_F(LimitTest, DeadBytesThatExceedTheLiveOnesAreDropped) {
     FileStore store(path_, {.files = &calm_});
     for (uint32_t i = 0; i < 4; ++i) must_save(store, random_units(100, i));
     std::string bad = read_text(path_);
-    size_t offset = static_cast<size_t>(store.list()[0].bytes);
+    size_t offset = static_cast<size_t>(store.list()[0].bytes());
     int chain = 0;
     for (const auto& record : store.list()) {  // the first page of three chains
-        if (record.kind == cache::RecordKind::identity) continue;
-        if (record.first == 0 && chain++ < 3) bad[offset + 3] ^= 1;
-        offset += static_cast<size_t>(record.bytes);
+        if (record.header.kind == cache::RecordKind::identity) continue;
+        if (record.header.first == 0 && chain++ < 3) bad[offset + 3] ^= 1;
+        offset += static_cast<size_t>(record.bytes());
     }
     write_text(path_, bad);
     const SaveReport report = must_save(store, random_units(10, 50));

@@ -187,7 +187,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Query query = query_of(units, i);
     check_match(store.load(query), query, true);
     if (i % 2) return 0;
-    for (const RecordInfo& info : store.list()) require(info.n <= 64 && info.bytes <= size);
+    for (const RecordInfo& info : store.list())
+        require(info.header.n <= 64 && info.bytes() <= size);
 
     query.position_bytes = kPositionBytes;
     query.hidden_bytes = kHiddenBytes;
