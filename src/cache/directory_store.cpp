@@ -1,12 +1,15 @@
 #include "cache/directory_store.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <map>
 #include <utility>
 
 #include "base/format.h"
+#include "base/machine.h"
 #include "cache/chains.h"
 #include "cache/directory_index.h"
+#include "cache/directory_payloads.h"
 #include "cache/directory_sweep.h"
 #include "cache/usage_log.h"
 
@@ -53,15 +56,15 @@ void note_use(const Directory& directory, const Key128& own) {
     if (lock) (void)compact_usage(directory, read_usage(directory.files(), directory.usage_path()));
 }
 
-// Mapped payloads, alive as long as this is.
-using Mappings = std::vector<std::shared_ptr<const uint8_t>>;
-
 }  // namespace
 
 DirectoryStore::DirectoryStore(std::string path, DirectoryStoreOptions options)
     : path_(std::move(path)),
       options_(options),
-      files_(options.files ? *options.files : posix_file_system()) {}
+      files_(options.files ? *options.files : posix_file_system()) {
+    if (options_.n_threads == 0)
+        options_.n_threads = static_cast<uint32_t>(std::min<size_t>(allowed_cpus().size(), 4));
+}
 
 Match DirectoryStore::find(const Query& query) {
     return match(query, false);
@@ -80,58 +83,38 @@ Match DirectoryStore::match(const Query& query, bool with_payload) {
 
     DirectoryIndex index(directory);
     const Chains chains(index, query);
-    auto mappings = std::make_shared<Mappings>();
-    std::map<uint32_t, Bytes> payloads;  // of the records that may be used
-    const auto usable = [&](uint32_t id) {
-        if (!with_payload) return true;
-        const RecordHeader h = index.header(id);
-        int error = 0;
-        const auto opened = directory.open(index.path(id), h.parent, h.own, error);
-        if (error == -ENOENT) return false;  // somebody has just removed it
-        std::shared_ptr<const uint8_t> bytes;
-        if (opened) {
-            match.bytes_read += h.payload_size;
-            // Read, not touched through the mapping: a bad sector is then a miss and no SIGBUS.
-            if (!payload_intact(*opened->file, opened->entry)) error = Directory::kDamaged;
-        }
-        if (error == Directory::kDamaged) {
-            ++match.n_damaged;
-            warn(match, h.n == 0 ? index.path(id) + " is damaged: a saved hidden state is not used"
-                                 : format("%s is damaged: saved positions %u to %u are not used",
-                                          index.path(id).c_str(), h.first, h.end() - 1));
-            return false;
-        }
-        const uint64_t size = h.total_size();
-        if (!error)
-            error = size > SIZE_MAX ? -EFBIG : opened->file->map(static_cast<size_t>(size), bytes);
-        if (error) {
-            warn(match,
-                 "a saved record is not used: " + file_error("map", index.path(id), error).text);
-            return false;
-        }
-        payloads[id] = {bytes.get() + h.head_size(), static_cast<size_t>(h.payload_size)};
-        mappings->push_back(std::move(bytes));
-        return true;
+    DirectoryPayloads payloads(directory, index, options_.n_threads, match);
+    const auto steps_ids = [](const std::vector<Step>& steps) {
+        std::vector<uint32_t> ids;
+        for (const Step& step : steps) ids.push_back(step.id);
+        return ids;
     };
+    // The best way through what has not failed yet, until nothing on it fails.
+    std::vector<Step> steps;
+    do {
+        steps = chains.walk(0, [&](uint32_t id) { return !payloads.failed(id); });
+    } while (with_payload && !payloads.verify(steps_ids(steps)));
 
-    std::optional<Key128> last;
-    for (const Step& step : chains.walk(0, usable)) {
+    for (const Step& step : steps) {
         const RecordHeader& h = index.header(step.id);
-        match.segments.push_back({h.first, h.n, step.from, step.used, payloads[step.id]});
+        match.segments.push_back({h.first, h.n, step.from, step.used,
+                                  with_payload ? payloads.payload(step.id) : Bytes()});
         match.matched = step.from + step.used;
-        last = h.own;
     }
     match.saved_positions = chains.longest(match.matched);
     if (with_payload && match.matched == query.units.size()) {
-        const auto hidden = chains.hidden(match.matched, usable);
-        if (hidden) match.hidden = payloads[*hidden];
+        const auto hidden = chains.hidden(match.matched, [&](uint32_t id) {
+            return payloads.verify({&id, 1});
+        });
+        if (hidden) match.hidden = payloads.payload(*hidden);
     }
     if (index.error()) warn(match, file_error("read all of", directory.path(), index.error()).text);
     match.n_damaged += static_cast<uint32_t>(index.damaged().size());
     for (const std::string& path : index.damaged())
         warn(match, path + " is damaged and is not used");
-    if (with_payload && last && !options_.read_only) note_use(directory, *last);
-    match.hold = std::move(mappings);
+    if (with_payload && !steps.empty() && !options_.read_only)
+        note_use(directory, index.header(steps.back().id).own);
+    match.hold = payloads.hold();
     return match;
 }
 

@@ -488,7 +488,8 @@ TEST_F(DirectoryStoreTest, EveryCallFailsOnceAtEachPoint) {
         files.fail_at = call;
         files.fault = fault;
         files.with_errno = error;
-        DirectoryStore store(path_, {.limit_bytes = limit, .lock_wait_ms = 20, .files = &files});
+        DirectoryStore store(
+            path_, {.limit_bytes = limit, .lock_wait_ms = 20, .n_threads = 1, .files = &files});
         const uint32_t matched = load_right(store, model_, units);
         const auto report = save(store, model_, units, matched);
         failed.insert(files.failed_call);
