@@ -1,6 +1,6 @@
 #include "base/thread_pool.h"
 
-#include <cassert>
+#include <algorithm>
 #include <system_error>
 
 #if defined(__x86_64__)
@@ -100,8 +100,26 @@ ThreadPool::~ThreadPool() {
     for (std::thread& thread : threads_) thread.join();
 }
 
+// A job of more units than a run has bits for, one part after the other.
+void ThreadPool::run_parts(uint32_t n_units, Function function, void* context) {
+    struct Part {
+        Function function;
+        void* context;
+        uint32_t first;
+    } part{function, context, 0};
+    for (; part.first < n_units; part.first += std::min(kMaxUnits, n_units - part.first)) {
+        run_units(
+            std::min(kMaxUnits, n_units - part.first),
+            [](void* c, uint32_t unit, unsigned thread) {
+                const Part& p = *static_cast<Part*>(c);
+                p.function(p.context, p.first + unit, thread);
+            },
+            &part);
+    }
+}
+
 void ThreadPool::run_units(uint32_t n_units, Function function, void* context) {
-    assert(n_units <= kMaxUnits);
+    if (n_units > kMaxUnits) return run_parts(n_units, function, context);
     const FloatEnvironment environment;
     if (threads_.empty() || n_units <= 1) {
         for (uint32_t unit = 0; unit < n_units; ++unit) function(context, unit, 0);

@@ -26,11 +26,8 @@ class ThreadPool {
 
     unsigned n_threads() const { return static_cast<unsigned>(threads_.size()) + 1; }
 
-    static constexpr uint32_t kMaxUnits = (1 << 20) - 1;
-
     // Calls work(unit, thread) once for each unit in [0, n_units), thread in [0, n_threads());
-    // returns when all are done. REQUIRES: n_units <= kMaxUnits. Not reentrant: one caller at a
-    // time, no run() inside work.
+    // returns when all are done. Not reentrant: one caller at a time, no run() inside work.
     template <typename Work>
     void run(uint32_t n_units, Work&& work) {
         using Type = std::remove_reference_t<Work>;
@@ -44,7 +41,9 @@ class ThreadPool {
 
   private:
     using Function = void (*)(void* context, uint32_t unit, unsigned thread);
+    static constexpr uint32_t kMaxUnits = (1 << 20) - 1;  // of one part
     void run_units(uint32_t n_units, Function function, void* context);
+    void run_parts(uint32_t n_units, Function function, void* context);
     void serve(unsigned thread);
     void take_units(uint32_t job, unsigned thread);
     bool take_unit(uint32_t job, unsigned thread, unsigned owner);

@@ -136,7 +136,7 @@ bool quantize_group(const float* x, uint32_t n, int8_t* q, float* d) {
     return true;
 }
 
-void fill_sums(ActBlock& y) {
+PICOLM_INLINE void fill_sums(ActBlock& y) {
     const Vec ones8 = _mm256_set1_epi8(1), ones16 = _mm256_set1_epi16(1);
     for (int g = 0; g < 8; ++g) {
         // 32 bytes to 8 sums of four, then the sums of each half.

@@ -136,7 +136,7 @@ bool quantize_group(const float* x, uint32_t n, int8_t* q, float* d) {
     return true;
 }
 
-void fill_sums(ActBlock& y) {
+PICOLM_INLINE void fill_sums(ActBlock& y) {
     const __m128i ones = _mm_set1_epi16(1);
     __m128i part[4];
     for (int k = 0; k < 4; ++k) {

@@ -60,7 +60,7 @@ bool quantize_group(const float* x, uint32_t n, int8_t* q, float* d) {
     return true;
 }
 
-void fill_sums(ActBlock& y) {
+[[gnu::always_inline]] inline void fill_sums(ActBlock& y) {
     for (int g = 0; g < 16; ++g) {
         int sum = 0;
         for (int i = 0; i < 16; ++i) sum += y.q[16 * g + i];

@@ -155,7 +155,7 @@ bool quantize_group(const float* x, uint32_t n, int8_t* q, float* d) {
     return true;
 }
 
-void fill_sums(ActBlock& y) {
+PICOLM_INLINE void fill_sums(ActBlock& y) {
     for (int g = 0; g < 8; ++g) {
         const int16_t low = vaddlvq_s8(load(y.q + 32 * g));
         const int16_t high = vaddlvq_s8(load(y.q + 32 * g + 16));

@@ -132,7 +132,7 @@ bool quantize_group(const float* x, uint32_t n, int8_t* q, float* d) {
     return true;
 }
 
-void fill_sums(ActBlock& y) {
+PICOLM_INLINE void fill_sums(ActBlock& y) {
     const Vec bias = _mm_set1_epi8(-128);
     for (int g = 0; g < 16; ++g) {
         // Plus 128 the bytes are unsigned, and their distance from zero is their sum.

@@ -16,6 +16,10 @@ namespace {
 constexpr uint32_t kUnitRows = 32;  // rows of a matrix that one unit of work computes
 constexpr uint32_t kUnitQueries = 32;
 
+bool all_finite(const float* x, size_t n) {
+    return std::all_of(x, x + n, [](float v) { return std::isfinite(v); });
+}
+
 uint32_t units(uint32_t n, uint32_t per_unit) {
     return (n + per_unit - 1) / per_unit;
 }
@@ -140,7 +144,8 @@ struct Forward::State {
     uint32_t n_tok = 0;
     Activations acts;
     std::atomic<bool> failed{false};  // a value was not finite
-    int32_t suspect = -1;             // the layer that computes right now; -1: the embedding
+    static constexpr int32_t kOutputNorm = INT32_MAX;
+    int32_t suspect = -1;  // the layer that computes right now; -1: the embedding
     uint64_t layers_run = 0;
 
     State(const Model& m, const Kernels& k, ThreadPool& p, uint32_t chunk)
@@ -164,6 +169,7 @@ struct Forward::State {
     void project_residual(const Matrix& m, const float* bias);
     void gate_and_up(const LayerWeights& w);
     void final_norm(uint32_t n_hidden, float* hidden);
+    bool residual_finite() const;
     void add_bias(const float* bias, uint32_t row0, uint32_t n_rows, float* y, size_t y_stride);
     Status check_finite() const;
 };
@@ -260,7 +266,7 @@ void Forward::State::rope_and_store(uint32_t index) {
     const uint32_t n_parts = units(n_tok, kTokens);
     pool.run(n_parts * spec.n_head_kv, [&](uint32_t unit, unsigned) {
         const uint32_t head = unit % spec.n_head_kv, t0 = unit / spec.n_head_kv * kTokens;
-        uint16_t half[1 << 12];
+        uint16_t half[kMaxHeadSize];
         for (uint32_t t = t0; t < std::min(t0 + kTokens, n_tok); ++t) {
             const float* cos = b.cos + size_t{t} * spec.n_rot / 2;
             const float* sin = b.sin + size_t{t} * spec.n_rot / 2;
@@ -353,10 +359,10 @@ void Forward::State::layer(uint32_t index) {
     for (const Matrix* m : {&w.ffn_gate, &w.ffn_up}) gate_up.include(*m);
     down.include(w.ffn_down);
 
-    // The first norm looks at what the layer before has left.
+    // The first norm looks at what the layer before has left. If that was right it is our own.
     prepare_norm(qkv, w.attn_norm);
+    if (!failed || residual_finite()) suspect = static_cast<int32_t>(index);
     if (failed) return;
-    suspect = static_cast<int32_t>(index);
     project_qkv(w);
     rope_and_store(index);
     attention(index);
@@ -374,14 +380,22 @@ void Forward::State::final_norm(uint32_t n_hidden, float* hidden) {
     pool.run(n_hidden, [&](uint32_t i, unsigned) {
         const float* x = b.x + size_t{n_tok - n_hidden + i} * n;
         if (!kernels.rms_norm(x, model.weights.output_norm, n, spec.norm_rms_eps,
-                              hidden + size_t{i} * n))
+                              hidden + size_t{i} * n) ||
+            !all_finite(hidden + size_t{i} * n, n))
             failed.store(true, std::memory_order_relaxed);
     });
+    if (failed && residual_finite()) suspect = kOutputNorm;
+}
+
+bool Forward::State::residual_finite() const {
+    return all_finite(b.x, size_t{n_tok} * spec.n_embd);
 }
 
 Status Forward::State::check_finite() const {
     if (!failed) return {};
-    const std::string who = suspect < 0 ? "the token embedding" : format("layer %d", suspect);
+    const std::string who = suspect == kOutputNorm ? "the output norm"
+                            : suspect < 0          ? "the token embedding"
+                                                   : format("layer %d", suspect);
     return Error{ErrorKind::corrupt,
                  who +
                      " gave a value that is not finite; the model's weights are damaged or not "

@@ -1,5 +1,7 @@
 #include "model/spec.h"
 
+#include <algorithm>
+
 #include <cmath>
 
 #include "base/format.h"
@@ -122,8 +124,11 @@ Status read_sizes(const SpecReader& in, ModelSpec& spec) {
     if (!even_split && !in.has("attention.key_length"))
         return in.wrong(
             format("an embedding of %u cannot be split over %u heads", spec.n_embd, spec.n_head));
-    TRY(spec.n_embd_head_k, in.count("attention.key_length", 1, 1 << 12, even_split));
-    TRY(spec.n_embd_head_v, in.count("attention.value_length", 1, 1 << 12, even_split));
+    TRY(spec.n_embd_head_k, in.count("attention.key_length", 1, kMaxHeadSize, even_split));
+    TRY(spec.n_embd_head_v, in.count("attention.value_length", 1, kMaxHeadSize, even_split));
+    if (std::max(spec.n_embd_head_k, spec.n_embd_head_v) > kMaxHeadSize)
+        return in.wrong(format("a head of %u elements is larger than %u",
+                               std::max(spec.n_embd_head_k, spec.n_embd_head_v), kMaxHeadSize));
     TRY(const double eps, in.number("attention.layer_norm_rms_epsilon", 1e-30, 1.0, std::nullopt));
     spec.norm_rms_eps = static_cast<float>(eps);
     return {};

@@ -13,6 +13,8 @@ namespace picolm {
 // How rotary embedding pairs the elements of a head: norm turns (2i, 2i + 1).
 enum class RopeKind { norm };
 
+inline constexpr uint32_t kMaxHeadSize = 1 << 12;  // of a key or value
+
 struct ModelSpec {
     std::string arch;  // general.architecture
     std::string name;  // general.name, may be empty

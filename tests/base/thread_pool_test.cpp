@@ -27,6 +27,16 @@ TEST(ThreadPoolTest, EveryUnitExactlyOnce) {
     }
 }
 
+// More units than a run of a thread can count.
+TEST(ThreadPoolTest, MillionsOfUnits) {
+    for (const uint32_t n : {(1u << 20) - 1, 1u << 20, (1u << 21) + 12345}) {
+        ThreadPool pool(3);
+        std::vector<std::atomic<uint8_t>> hits(n);
+        pool.run(n, [&](uint32_t unit, unsigned) { ++hits[unit]; });
+        EXPECT_TRUE(std::all_of(hits.begin(), hits.end(), [](const auto& h) { return h == 1; }));
+    }
+}
+
 TEST(ThreadPoolTest, SleepersWakeUp) {
     ThreadPool pool(2);
     std::atomic<int> total{0};

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <set>
 
 #include "gguf/writer.h"
 #include "model/forward.h"
@@ -18,7 +19,7 @@ using Put = std::function<void(GgufWriter&, std::string_view key)>;
 
 struct Edit {
     std::map<std::string, Put> keys;  // replaced, or added
-    std::string drop_key;
+    std::set<std::string> drop_keys;
     std::string drop_tensor;
     std::string add_tensor;                             // a vector of n_embd floats
     std::map<std::string, std::vector<float>> content;  // of F32 tensors
@@ -65,7 +66,7 @@ class SpecTest : public ::testing::Test {
         std::map<std::string, Put> left = edit.keys;
         for (const GgufFile::Entry& e : file.metadata()) {
             const std::string key(e.key);
-            if (key == edit.drop_key) continue;
+            if (edit.drop_keys.contains(key)) continue;
             if (const auto put = left.find(key); put != left.end()) {
                 put->second(w, key);
                 left.erase(put);
@@ -125,6 +126,7 @@ TEST_F(SpecTest, D6_Numbers) {
     expect_bad_key("rope.freq_base", f32(NAN), "rope.freq_base");
     expect_bad_key("attention.layer_norm_rms_epsilon", f32(0.0f), "epsilon");
     expect_bad_key("attention.layer_norm_rms_epsilon", f32(NAN), "epsilon");
+    expect_bad_key("attention.key_length", u32(5000), "key_length is 5000");
     expect_bad_key("context_length", u32(1u << 31), "context_length is 2147483648");
     expect_bad_key("context_length", u32(0), "context_length is 0");
     expect_bad_key("block_count", u32(0), "block_count is 0");
@@ -150,10 +152,10 @@ TEST_F(SpecTest, D6_TensorsAndArchitecture) {
     expect_error(edit, ErrorKind::unsupported,
                  "\"mamba\" is not supported; this program runs: llama");
     edit = {};
-    edit.drop_key = "general.architecture";
+    edit.drop_keys = {"general.architecture"};
     expect_error(edit, ErrorKind::corrupt, "general.architecture is missing");
     edit = {};
-    edit.drop_key = "llama.embedding_length";
+    edit.drop_keys = {"llama.embedding_length"};
     expect_error(edit, ErrorKind::corrupt, "embedding_length is missing");
 }
 
@@ -179,37 +181,62 @@ TEST_F(SpecTest, TermsThatWouldChangeResultsAreRefused) {
     EXPECT_TRUE(load(neutral));
 }
 
+// One head of 8192 elements, by default: more than the forward pass has room for.
+TEST_F(SpecTest, D6_AHeadThatIsTooLarge) {
+    RandomModelSpec spec;
+    spec.type = "Q8_0";
+    spec.n_embd = 8192;
+    spec.n_layer = 1;
+    spec.n_head = spec.n_head_kv = 2;
+    spec.n_ff = spec.n_vocab = 512;
+    base = std::move(*random_model_bytes(spec));
+    ASSERT_TRUE(load({}));
+    Edit edit;
+    edit.keys["llama.attention.head_count"] = edit.keys["llama.attention.head_count_kv"] = u32(1);
+    for (const char* key : {"key_length", "value_length"})
+        edit.drop_keys.insert(std::string("llama.attention.") + key);
+    edit.drop_keys.insert("llama.rope.dimension_count");
+    expect_error(edit, ErrorKind::corrupt, "a head of 8192 elements is larger than 4096");
+}
+
 // Damaged weights are an error that names the layer, never bytes that differ by CPU.
 TEST_F(SpecTest, NonFiniteWeightsNameTheLayer) {
     const std::pair<const char*, const char*> places[] = {
         {"blk.0.attn_norm.weight", "layer 0"}, {"blk.1.ffn_norm.weight", "layer 1"},
         {"blk.0.ffn_down.weight", "layer 0"},  {"blk.1.ffn_down.weight", "layer 1"},
         {"blk.1.attn_v.weight", "layer 1"},    {"token_embd.weight", "the token embedding"},
-        {"output.weight", "the output head"},
+        {"output.weight", "the output head"},  {"output_norm.weight", "the output norm"},
+        {"blk.1.attn_norm.weight", "layer 1"},
     };
-    for (const auto& [name, who] : places) {
-        const GgufFile file = std::move(*GgufFile::parse(base, "base"));
-        const TensorInfo* t = file.tensor(name);
-        ASSERT_TRUE(t) << name;
-        Edit edit;
-        std::vector<float>& values = edit.content[name];
-        values.assign(t->data.size() / sizeof(float), 0.01f);
-        for (size_t i = 0; i < values.size(); i += 256) values[i] = NAN;
-        if (t->n_dims == 1) values[3] = INFINITY;
-        const Result<Model> model = load(edit);
-        ASSERT_TRUE(model) << model.error().text;
-        ThreadPool pool(2);
-        auto forward = std::move(*Forward::create(*model, **select_kernels(), pool, 16));
-        KvSequence kv{KvGeometry(model->spec)};
-        std::vector<float> hidden(256), logits(512);
-        const std::vector<uint32_t> tokens = {1, 2, 3, 4, 5};
-        Status status = forward->run(kv, tokens, 1, hidden.data());
-        EXPECT_EQ(kv.n_positions(), status ? 5u : 0u);
-        if (status) status = forward->output_head(hidden.data(), 1, logits.data());
-        ASSERT_FALSE(status) << name;
-        EXPECT_EQ(status.error().kind, ErrorKind::corrupt);
-        EXPECT_TRUE(status.error().text.starts_with(who)) << name << ": " << status.error().text;
-    }
+    for (const bool quantised : {false, true})
+        for (const auto& [name, who] : places) {
+            if (quantised && !std::string(name).ends_with("norm.weight")) continue;
+            RandomModelSpec spec;
+            spec.type = quantised ? "Q8_0" : "F32";
+            base = std::move(*random_model_bytes(spec));
+            const GgufFile file = std::move(*GgufFile::parse(base, "base"));
+            const TensorInfo* t = file.tensor(name);
+            ASSERT_TRUE(t) << name;
+            Edit edit;
+            std::vector<float>& values = edit.content[name];
+            values.assign(t->data.size() / sizeof(float), 0.01f);
+            for (size_t i = 0; i < values.size(); i += 256) values[i] = NAN;
+            if (t->n_dims == 1) values[3] = INFINITY;
+            const Result<Model> model = load(edit);
+            ASSERT_TRUE(model) << model.error().text;
+            ThreadPool pool(2);
+            auto forward = std::move(*Forward::create(*model, **select_kernels(), pool, 16));
+            KvSequence kv{KvGeometry(model->spec)};
+            std::vector<float> hidden(256), logits(512);
+            const std::vector<uint32_t> tokens = {1, 2, 3, 4, 5};
+            Status status = forward->run(kv, tokens, 1, hidden.data());
+            EXPECT_EQ(kv.n_positions(), status ? 5u : 0u);
+            if (status) status = forward->output_head(hidden.data(), 1, logits.data());
+            ASSERT_FALSE(status) << name;
+            EXPECT_EQ(status.error().kind, ErrorKind::corrupt);
+            EXPECT_TRUE(status.error().text.starts_with(who))
+                << name << ": " << status.error().text;
+        }
 }
 
 TEST(RopeTest, AnglesInDouble) {
