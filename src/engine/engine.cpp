@@ -42,7 +42,7 @@ uint32_t Engine::max_context() const {
     return std::min(model_.spec.n_ctx_train, kMaxContext);
 }
 
-MemoryPlan Engine::plan(uint32_t n_positions) const {
+MemoryPlan Engine::plan(uint32_t n_positions, uint32_t n_logits) const {
     const ModelSpec& s = model_.spec;
     const uint64_t n_pages = (uint64_t{n_positions} + kPage - 1) / kPage;
     MemoryPlan plan;
@@ -51,6 +51,9 @@ MemoryPlan Engine::plan(uint32_t n_positions) const {
     plan.kv = n_pages * KvGeometry(s).page_bytes();
     plan.scratch = Forward::scratch_bytes(model_, pool_.n_threads(), forward_->max_chunk());
     plan.logits = uint64_t{s.n_vocab} * (sizeof(float) + 10) + uint64_t{s.n_embd} * sizeof(float);
+    if (n_logits > 1)
+        plan.logits += sizeof(float) * (uint64_t{n_logits} * s.n_vocab +
+                                        uint64_t{forward_->max_chunk()} * s.n_embd);
     plan.tokenizer = uint64_t{s.n_vocab} * 24;
     return plan;
 }

@@ -39,8 +39,9 @@ class Engine {
     // Bytes of weights that are read for one generated token.
     uint64_t weight_bytes_per_token() const { return model_.weights.bytes_per_token(); }
 
-    // What this engine and one session of that many positions take.
-    MemoryPlan plan(uint32_t n_positions) const;
+    // What this engine and one session of that many positions take. n_logits: positions whose
+    // logits are held at once, more than one for Session::evaluate.
+    MemoryPlan plan(uint32_t n_positions, uint32_t n_logits = 1) const;
 
     // Everything that K and V depend on, as one printable string (docs/KVC.md). Reads samples of
     // the weights, or all of them, when it is first called.

@@ -197,6 +197,34 @@ std::optional<Result<cache::SaveReport>> Session::finish_saving() {
     return result;
 }
 
+Status Session::evaluate(std::span<const TokenId> tokens, uint32_t from, const LogitsSink& sink,
+                         const std::atomic<bool>* cancel) {
+    TRY(check_prompt(tokens));
+    finish_saving();
+    Forward& forward = engine_.forward();
+    const size_t n_embd = engine_.spec().n_embd, n_vocab = engine_.spec().n_vocab;
+    hidden_rows_.resize(forward.max_chunk() * n_embd);
+    logits_rows_.resize(kLogitsAtOnce * n_vocab);
+    hidden_valid_ = logits_valid_ = false;
+    kv_.truncate(0);
+    tokens_.clear();
+    while (tokens_.size() < tokens.size()) {
+        const auto at = static_cast<uint32_t>(tokens_.size());
+        const auto n = static_cast<uint32_t>(
+            std::min<size_t>(forward.max_chunk(), tokens.size() - tokens_.size()));
+        const uint32_t end = at + n, n_wanted = end - std::clamp(from, at, end);
+        TRY(forward.run(kv_, tokens.subspan(at, n), n_wanted, hidden_rows_.data(), cancel));
+        tokens_.insert(tokens_.end(), tokens.begin() + at, tokens.begin() + end);
+        for (uint32_t i = 0; i < n_wanted; i += kLogitsAtOnce) {
+            const uint32_t n_rows = std::min(kLogitsAtOnce, n_wanted - i);
+            TRY(forward.output_head(&hidden_rows_[i * n_embd], n_rows, logits_rows_.data()));
+            TRY(sink(end - n_wanted + i, n_rows,
+                     std::span<const float>(logits_rows_).first(n_rows * n_vocab)));
+        }
+    }
+    return {};
+}
+
 Result<std::span<const float>> Session::logits() {
     if (!hidden_valid_)
         return Error{ErrorKind::invalid, "there are no logits before a prompt has been evaluated"};

@@ -101,6 +101,17 @@ class Session {
     // REQUIRES: sync() succeeded.
     Result<GenerateReport> generate(const GenerateOptions& options, const TextSink& sink);
 
+    // Logits of many positions: computes `tokens` from nothing and hands out the logits behind each
+    // position from `from` on, in order, at most kLogitsAtOnce at a time. Neither reads the store
+    // nor saves to it; no logits() before the next sync(). invalid: as sync(). An error of the sink
+    // ends it.
+    static constexpr uint32_t kLogitsAtOnce = 32;
+    // logits: [n, n_vocab] behind the positions first, first + 1, ...; valid during the call.
+    using LogitsSink =
+        std::function<Status(uint32_t first, uint32_t n, std::span<const float> logits)>;
+    Status evaluate(std::span<const TokenId> tokens, uint32_t from, const LogitsSink& sink,
+                    const std::atomic<bool>* cancel = nullptr);
+
     // Waits for the saving that sync() started, if any. nullopt: there was nothing to save.
     std::optional<Result<cache::SaveReport>> finish_saving();
 
@@ -122,6 +133,8 @@ class Session {
     bool hidden_valid_ = false;
     std::vector<float> logits_;  // [n_vocab] of hidden_, if logits_valid_
     bool logits_valid_ = false;
+    std::vector<float> hidden_rows_;  // [max_chunk, n_embd], only for evaluate()
+    std::vector<float> logits_rows_;  // [kLogitsAtOnce, n_vocab], only for evaluate()
     std::unique_ptr<SaveJob> saving_;
 };
 

@@ -81,6 +81,7 @@ std::vector<float> trace(Session& session, std::span<const TokenId> prompt,
 }
 
 bool same(const std::vector<float>& a, const std::vector<float>& b) {
+    if (a.empty() || b.empty()) return a.empty() && b.empty();
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
@@ -122,6 +123,57 @@ TEST_P(EngineTest, RandomCutsGiveTheSameBytes) {
         }
         ASSERT_TRUE(same(want, trace(*other, prompt)));
     }
+}
+
+// The logits of every position at once are those of the tokens one by one.
+TEST_P(EngineTest, EvaluateGivesTheLogitsOfEveryPosition) {
+    const std::vector<TokenId> prompt = tokens(150);
+    auto engine = open();
+    auto step = session(*engine);
+    std::vector<float> want;
+    for (size_t n = 1; n <= prompt.size(); ++n) {
+        ASSERT_TRUE(step->sync(std::span(prompt).first(n)));
+        const std::span<const float> logits = *step->logits();
+        want.insert(want.end(), logits.begin(), logits.end());
+    }
+    for (const uint32_t chunk : {1u, 7u, 64u, 128u})
+        for (const uint32_t from : {0u, 1u, 63u, 100u, 149u, 150u}) {
+            auto other = open(1 + chunk % 2, chunk);
+            auto s = session(*other);
+            std::vector<float> got;
+            uint32_t next = from;
+            for (int round = 0; round < 2; ++round) {
+                got.clear();
+                next = from;
+                const Status done = s->evaluate(
+                    prompt, from, [&](uint32_t first, uint32_t n, std::span<const float> logits) {
+                        EXPECT_EQ(first, next);
+                        EXPECT_LE(n, Session::kLogitsAtOnce);
+                        next = first + n;
+                        got.insert(got.end(), logits.begin(), logits.end());
+                        return Status();
+                    });
+                ASSERT_TRUE(done) << done.error().text;
+            }
+            EXPECT_EQ(next, prompt.size());
+            ASSERT_TRUE(same({want.begin() + from * n_vocab, want.end()}, got))
+                << "chunk " << chunk << " from " << from;
+        }
+}
+
+TEST_P(EngineTest, EvaluateEndsWithTheErrorOfItsSink) {
+    auto engine = open(2, 64);
+    auto s = session(*engine);
+    const std::vector<TokenId> prompt = tokens(100);
+    const Status done = s->evaluate(prompt, 0, [](uint32_t, uint32_t, std::span<const float>) {
+        return Status(Error{ErrorKind::io, "full"});
+    });
+    ASSERT_FALSE(done);
+    EXPECT_EQ(done.error().text, "full");
+    EXPECT_EQ(s->logits().has_value(), false);
+    // The session is as good as new.
+    auto other = session(*engine);
+    EXPECT_TRUE(same(trace(*s, prompt), trace(*other, prompt)));
 }
 
 TEST_P(EngineTest, EveryLevelGivesTheSameBytes) {
