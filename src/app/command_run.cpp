@@ -4,6 +4,7 @@
 #include <random>
 
 #include "app/commands.h"
+#include "app/open_model.h"
 #include "app/prompt.h"
 #include "app/report.h"
 #include "app/signals.h"
@@ -32,7 +33,6 @@ class Run {
     Status sync();
     Status generate();
     void finish_saving();
-    void show_plan();
     void show_statistics();
     void write_statistics(ExitCode code);
     uint32_t planned_positions() const;
@@ -51,34 +51,17 @@ class Run {
 };
 
 Status Run::open() {
-    console_.info("Loading model: " + options_.model);
-    EngineOptions engine_options;
-    const auto n_cpus = static_cast<uint32_t>(allowed_cpus().size());
-    engine_options.n_threads = std::min(options_.n_threads, n_cpus);
-    if (options_.n_threads > n_cpus)
-        console_.info(
-            format("Note: -j %u is more than the %u CPUs this process may use: %u threads",
-                   options_.n_threads, n_cpus, n_cpus));
-    engine_options.max_chunk = options_.max_chunk;
-    engine_options.strict_identity = options_.cache.strict;
-    TRY(engine_, Engine::open(options_.model, std::move(engine_options)));
-    set_model_bytes(
-        {engine_->file().header_bytes().data(), static_cast<size_t>(engine_->file().file_size())});
+    TRY(engine_, open_engine(options_, console_, options_.cache.strict));
     times_.loaded = monotonic_seconds();
-    console_.info(describe_model(*engine_));
     return {};
 }
 
 Status Run::prepare(const std::string& prompt) {
     TRY(tokens_, encode_prompt(engine_->tokenizer(), prompt, options_.no_bos, console_));
-    SessionOptions session_options;
-    session_options.n_ctx = std::min(options_.n_ctx, engine_->max_context());
-    if (options_.n_ctx > engine_->max_context())
-        console_.info(format("Note: -c %u is more than the model's context, which is used: %u",
-                             options_.n_ctx, engine_->max_context()));
+    SessionOptions session = session_options(options_, *engine_, console_);
     store_ = open_store(options_.cache);
-    session_options.store = store_.get();
-    TRY(session_, Session::create(*engine_, session_options));
+    session.store = store_.get();
+    TRY(session_, Session::create(*engine_, session));
     // A prompt that is too long has a better message than a plan that is too large.
     if (tokens_.size() <= session_->n_ctx())
         TRY(engine_->plan(planned_positions()).check(read_memory_facts()));
@@ -97,16 +80,6 @@ Status Run::prepare(const std::string& prompt) {
 uint32_t Run::planned_positions() const {
     return static_cast<uint32_t>(
         std::min<uint64_t>(session_->n_ctx(), uint64_t{tokens_.size()} + options_.n_predict));
-}
-
-void Run::show_plan() {
-    if (!console_.verbose()) return;
-    std::string levels;
-    for (const std::string_view level : usable_levels()) levels.append(" ").append(level);
-    console_.detail(
-        format("Kernels: %s (usable here:%s)", engine_->kernels().name, levels.c_str()));
-    if (store_) console_.detail("Cache identity: " + engine_->cache_identity());
-    console_.detail(engine_->plan(planned_positions()).describe());
 }
 
 Status Run::sync() {
@@ -203,7 +176,9 @@ ExitCode Run::run() {
     if (!status) return fail(console_, status.error());
     status = prepare(*prompt);
     if (!status) return fail(console_, status.error());
-    show_plan();
+    show_plan(*engine_, engine_->plan(planned_positions()), console_);
+    if (store_ && console_.verbose())
+        console_.detail("Cache identity: " + engine_->cache_identity());
 
     handle_cancel();
     status = sync();

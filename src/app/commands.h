@@ -21,6 +21,10 @@ ExitCode command_bench(const BenchOptions& options, Console& console);
 // picolm cache VERB PLACE: lists, checks, shrinks and copies prompt caches.
 ExitCode command_cache(const CacheCommandOptions& options, Console& console);
 
+// picolm perplexity MODEL.gguf: one report on standard output, also of what was scored until it was
+// interrupted.
+ExitCode command_perplexity(const PerplexityOptions& options, Console& console);
+
 // Prints an error; its exit code.
 ExitCode fail(Console& console, const Error& error);
 

@@ -44,7 +44,7 @@ inline constexpr const char* kExitCodeHelp =
     "  0    done (a cache that cannot be used or saved is a warning, not a failure)\n"
     "  2    wrong usage: an option, a value, a prompt that is empty or too long\n"
     "  3    the system refused: open, read or write\n"
-    "  4    the model file is damaged or contradicts itself\n"
+    "  4    the model file (or another one to be read) is damaged or contradicts itself\n"
     "  5    the model file is something this program cannot run\n"
     "  6    not enough memory; the numbers are printed\n"
     "  7    something is held by another process\n"

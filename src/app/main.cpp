@@ -64,6 +64,8 @@ ExitCode run_program(int argc, char** argv) {
         return command_bench(*bench, console);
     if (const auto* cache = std::get_if<CacheCommandOptions>(&*command))
         return command_cache(*cache, console);
+    if (const auto* perplexity = std::get_if<PerplexityOptions>(&*command))
+        return command_perplexity(*perplexity, console);
     console.answer(std::get<ShowText>(*command).text);
     return output_status(console);
 }

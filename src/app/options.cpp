@@ -20,6 +20,7 @@ const char* const kShortUsage =
     "Usage: picolm MODEL.gguf [options]          answer a prompt\n"
     "       picolm inspect MODEL.gguf            show what a model file holds\n"
     "       picolm bench MODEL.gguf              measure how fast it is here\n"
+    "       picolm perplexity MODEL.gguf -f TEXT measure how well it predicts a text\n"
     "       picolm --help                        all options\n"
     "\n"
     "  -p TEXT        the prompt (or -f FILE, or standard input)\n"
@@ -111,6 +112,34 @@ void add_prompt_options(CLI::App& app, RunOptions& o) {
         ->group("Prompt");
 }
 
+// Those of every command that computes something.
+void add_engine_options(CLI::App& app, ModelOptions& o, const std::string& group) {
+    add_integer(app, "-j,--threads", o.n_threads, 0, 65535,
+                "threads (0: one for each fast core); more than this process has CPUs are cut "
+                "down to those")
+        ->group(group);
+    add_integer(app, "--chunk", o.max_chunk, 1, 4096,
+                "prompt tokens that are computed together (128); never changes the answer")
+        ->group(group);
+}
+
+// Of --verbose and --quiet.
+struct Talk {
+    bool verbose = false, quiet = false;
+};
+
+void add_talk_options(CLI::App& app, Talk& talk) {
+    app.add_flag("--verbose", talk.verbose, "say more on standard error");
+    app.add_flag("--quiet", talk.quiet, "say nothing on standard error but warnings and errors");
+}
+
+Result<Verbosity> verbosity_of(const Talk& talk) {
+    if (talk.verbose && talk.quiet)
+        return Error{ErrorKind::invalid, "--verbose and --quiet: only one of them can be given"};
+    if (talk.verbose) return Verbosity::verbose;
+    return talk.quiet ? Verbosity::quiet : Verbosity::normal;
+}
+
 void add_generation_options(CLI::App& app, RunOptions& o) {
     const std::string group = "Generation";
     add_integer(app, "-n,--n-predict", o.n_predict, 0, kMaxInt,
@@ -121,17 +150,11 @@ void add_generation_options(CLI::App& app, RunOptions& o) {
                 "length of the context, prompt and answer together (0: the model's, which is also "
                 "the limit)")
         ->group(group);
-    add_integer(app, "-j,--threads", o.n_threads, 0, 65535,
-                "threads (0: one for each fast core); more than this process has CPUs are cut "
-                "down to those")
-        ->group(group);
     add_value(app, "--stop", "TEXT", "end the answer in front of this text (may be repeated)",
               [](const std::string&) {})
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->group(group);
-    add_integer(app, "--chunk", o.max_chunk, 1, 4096,
-                "prompt tokens that are computed together (128); never changes the answer")
-        ->group(group);
+    add_engine_options(app, o, group);
 }
 
 void add_sampling_options(CLI::App& app, RunOptions& o, bool& json) {
@@ -216,11 +239,16 @@ std::string variable_of(const std::string& long_name) {
 // Options that stand for the same thing: one on the command line silences both variables.
 bool given(const CLI::App& app, const std::string& long_name) {
     static constexpr const char* kRivals[][2] = {
-        {"prompt", "file"}, {"verbose", "quiet"}, {"cache", "cache-dir"}};
-    if (app.count("--" + long_name) > 0) return true;
+        {"prompt", "file"}, {"verbose", "quiet"}, {"cache", "cache-dir"}, {"save-logits", "kl"}};
+    // A command need not have both.
+    const auto is_given = [&](const std::string& name) {
+        const CLI::Option* option = app.get_option_no_throw("--" + name);
+        return option != nullptr && option->count() > 0;
+    };
+    if (is_given(long_name)) return true;
     for (const auto& [a, b] : kRivals) {
-        if (long_name == a) return app.count(std::string("--") + b) > 0;
-        if (long_name == b) return app.count(std::string("--") + a) > 0;
+        if (long_name == a) return is_given(b);
+        if (long_name == b) return is_given(a);
     }
     return false;
 }
@@ -243,20 +271,24 @@ void apply_environment(CLI::App& app) {
     }
 }
 
+constexpr const char* kEnvironmentHelp =
+    "Every option --long-name can be set as PICOLM_LONG_NAME in the environment; the\n"
+    "command line wins. PICOLM_ISA names the instruction-set level to use.\n\n";
+
 std::string footer() {
     return std::string(
                "Commands: picolm run MODEL.gguf [options] is the same as without \"run\";\n"
                "picolm inspect MODEL.gguf shows what a model file holds; picolm bench MODEL.gguf\n"
-               "measures how fast it is on this machine; picolm cache looks after prompt caches.\n"
-               "Each of them has a --help of its own. A file of that name in the current folder\n"
-               "is taken for the model.\n\n"
-               "Every option --long-name can be set as PICOLM_LONG_NAME in the environment; the\n"
-               "command line wins. PICOLM_ISA names the instruction-set level to use.\n\n"
-               "The answer goes to standard output as it is, followed by one line feed (nothing\n"
-               "at all for -n 0); everything else goes to standard error. A text that spells a\n"
-               "control token, such as </s>, is that token.\n\n"
-               "Ctrl-C ends the answer, prints the statistics and waits until the prompt is\n"
-               "saved; a second one ends the program at once.\n\n") +
+               "measures how fast it is on this machine; picolm perplexity MODEL.gguf -f TEXT how\n"
+               "well it predicts a text; picolm cache looks after prompt caches. Each of them has\n"
+               "a --help of its own. A file with the name of a command in the current folder is\n"
+               "taken for the model.\n\n") +
+           kEnvironmentHelp +
+           "The answer goes to standard output as it is, followed by one line feed (nothing\n"
+           "at all for -n 0); everything else goes to standard error. A text that spells a\n"
+           "control token, such as </s>, is that token.\n\n"
+           "Ctrl-C ends the answer, prints the statistics and waits until the prompt is\n"
+           "saved; a second one ends the program at once.\n\n" +
            kExitCodeHelp;
 }
 
@@ -265,10 +297,11 @@ std::string version_text() {
 }
 
 // Parses what stands behind the command; the text of --help or --version, if that was asked for.
-std::optional<ShowText> parse(CLI::App& app, int argc, const char* const* argv, int skip) {
+std::optional<ShowText> parse(CLI::App& app, int argc, const char* const* argv, int skip,
+                              const std::string& below = footer()) {
     std::vector<std::string> args(argv + 1 + skip, argv + argc);
     std::reverse(args.begin(), args.end());  // CLI11 takes them from the back
-    app.footer(footer());
+    app.footer(below);
     app.set_version_flag("--version", version_text());
     try {
         app.parse(args);
@@ -288,11 +321,11 @@ Result<Command> parse_run(int argc, const char* const* argv, int skip) {
     add_model(app, o.model);
     add_prompt_options(app, o);
     add_generation_options(app, o);
-    bool json = false, verbose = false, quiet = false;
+    bool json = false;
+    Talk talk;
     add_sampling_options(app, o, json);
     add_cache_options(app, o);
-    app.add_flag("--verbose", verbose, "say more on standard error");
-    app.add_flag("--quiet", quiet, "say nothing on standard error but warnings and errors");
+    add_talk_options(app, talk);
     add_path(app, "--stats-json", "FILE", o.stats_json,
              "write the statistics of the run to this file, as JSON");
     if (std::optional<ShowText> text = parse(app, argc, argv, skip)) return Command(*text);
@@ -303,12 +336,9 @@ Result<Command> parse_run(int argc, const char* const* argv, int skip) {
     if (o.prompt && o.prompt_file)
         return Error{ErrorKind::invalid,
                      "-p/--prompt and -f/--file: only one of them can be given"};
-    if (verbose && quiet)
-        return Error{ErrorKind::invalid, "--verbose and --quiet: only one of them can be given"};
     if (!o.cache.file.empty() && !o.cache.folder.empty())
         return Error{ErrorKind::invalid, "--cache and --cache-dir: only one of them can be given"};
-    if (verbose) o.verbosity = Verbosity::verbose;
-    if (quiet) o.verbosity = Verbosity::quiet;
+    TRY(o.verbosity, verbosity_of(talk));
     o.stop = app["--stop"]->results();
     if (std::count(o.stop.begin(), o.stop.end(), "") > 0)
         return Error{ErrorKind::invalid, "--stop: needs a text that is not empty"};
@@ -351,6 +381,56 @@ void add_format(CLI::App& app, BenchFormat& target) {
                   else
                       refuse("--format", "table, csv or json", text);
               });
+}
+
+Result<Command> parse_perplexity(int argc, const char* const* argv, int skip) {
+    PerplexityOptions o;
+    CLI::App app(
+        "Measures how well a model predicts a text: its perplexity, with the standard error.\n\n"
+        "The text is cut into windows that do not overlap; what is left at its end is not used. "
+        "Where the model wants a beginning-of-text token, it takes the place of the first token "
+        "of each window. Only the second half of each window is scored, so that every scored "
+        "token has some context. llama.cpp's llama-perplexity does the same: its numbers can be "
+        "compared with these. A text that spells a control token, such as </s>, is only text.",
+        "picolm perplexity");
+    add_model(app, o.model);
+    add_value(app, "-f,--file", "TEXT",
+              "the text, at least two windows long; -: from standard input, which is also read "
+              "without this option when it is not a terminal",
+              [&o](const std::string& text) { o.text_file = text; });
+    add_integer(app, "-c,--ctx", o.n_ctx, 0, kMaxContext,
+                "tokens of a window (0: 512, or the model's context if that is shorter)");
+    add_integer(
+        app, "--stride", o.stride, 0, kMaxContext,
+        "start a window every N tokens and score the last N of each: the others are context "
+        "(0: windows do not overlap, and the second half is scored)");
+    add_integer(app, "--windows", o.max_windows, 0, kMaxInt, "only the first N windows (0: all)");
+    add_path(app, "--save-logits", "FILE", o.save_logits,
+             "save what the model says about each scored token, for a later --kl: 2 bytes for "
+             "each of them and each token of the vocabulary, which is gigabytes for a long text");
+    add_path(app, "--kl", "FILE", o.saved_logits,
+             "compare with what another model (or the same, quantised otherwise) said of the "
+             "same text, saved by --save-logits: Kullback-Leibler divergence, likeliest token, "
+             "ratio of the perplexities; -c, --stride and --windows are those of the file");
+    add_engine_options(app, o, "Options");
+    add_value(app, "--format", "NAME", "table (for people, the default) or json",
+              [&o](const std::string& text) {
+                  if (text != "table" && text != "json") refuse("--format", "table or json", text);
+                  o.format = text == "json" ? PerplexityFormat::json : PerplexityFormat::table;
+              });
+    Talk talk;
+    add_talk_options(app, talk);
+    const std::string below =
+        std::string(kEnvironmentHelp) +
+        "The result goes to standard output, everything else to standard "
+        "error. Ctrl-C ends it\nwith what has been scored until then; nothing is "
+        "saved.\n\n" +
+        kExitCodeHelp;
+    if (std::optional<ShowText> text = parse(app, argc, argv, skip, below)) return Command(*text);
+    TRY(o.verbosity, verbosity_of(talk));
+    if (!o.save_logits.empty() && !o.saved_logits.empty())
+        return Error{ErrorKind::invalid, "--save-logits and --kl: only one of them can be given"};
+    return Command(std::move(o));
 }
 
 Result<Command> parse_bench(int argc, const char* const* argv, int skip) {
@@ -461,6 +541,7 @@ Result<Command> parse_command_line(int argc, const char* const* argv) {
         if (first == "inspect") return parse_inspect(argc, argv, 1);
         if (first == "bench") return parse_bench(argc, argv, 1);
         if (first == "cache") return parse_cache(argc, argv, 1);
+        if (first == "perplexity") return parse_perplexity(argc, argv, 1);
         return parse_run(argc, argv, first == "run" ? 1 : 0);
     } catch (const CLI::Error& e) {
         return Error{ErrorKind::invalid, e.what()};

@@ -16,8 +16,15 @@ namespace picolm::app {
 
 enum class Verbosity { quiet, normal, verbose };
 
-struct RunOptions {
+// What every command that computes something asks about (app/open_model.h).
+struct ModelOptions {
     std::string model;
+    uint32_t n_ctx = 0;      // 0: the model's
+    uint32_t n_threads = 0;  // 0: the engine's choice
+    uint32_t max_chunk = 128;
+};
+
+struct RunOptions : ModelOptions {
     std::optional<std::string> prompt;
     std::optional<std::string> prompt_file;  // "-": standard input, as when neither is given
     uint32_t n_predict = 256;
@@ -25,9 +32,6 @@ struct RunOptions {
     bool random_seed = false;
     std::vector<std::string> stop;
     bool no_bos = false;
-    uint32_t n_ctx = 0;      // 0: the model's
-    uint32_t n_threads = 0;  // 0: the engine's choice
-    uint32_t max_chunk = 128;
     CacheOptions cache;
     std::string stats_json;  // a file for the statistics; empty: none
     Verbosity verbosity = Verbosity::normal;
@@ -66,13 +70,25 @@ struct CacheCommandOptions {
     uint64_t size = 0;  // trim
 };
 
+enum class PerplexityFormat { table, json };
+
+struct PerplexityOptions : ModelOptions {  // n_ctx: tokens of a window; 0: chosen
+    std::optional<std::string> text_file;  // "-" or nothing: standard input
+    uint32_t stride = 0;                   // 0: windows do not overlap
+    uint32_t max_windows = 0;              // 0: all
+    std::string save_logits;               // empty: nothing is saved
+    std::string saved_logits;              // empty: nothing to compare with
+    PerplexityFormat format = PerplexityFormat::table;
+    Verbosity verbosity = Verbosity::normal;
+};
+
 // --help and --version.
 struct ShowText {
     std::string text;
 };
 
-using Command =
-    std::variant<RunOptions, InspectOptions, BenchOptions, CacheCommandOptions, ShowText>;
+using Command = std::variant<RunOptions, InspectOptions, BenchOptions, CacheCommandOptions,
+                             PerplexityOptions, ShowText>;
 
 // invalid: the text names the option (or the variable) and what it allows. argv[0] is the program.
 Result<Command> parse_command_line(int argc, const char* const* argv);

@@ -12,57 +12,59 @@ namespace picolm::app {
 namespace {
 
 // Several times what the longest context can hold.
-constexpr size_t kMaxPromptBytes = size_t{64} << 20;
+constexpr size_t kMaxTextBytes = size_t{64} << 20;
 
-Error cannot_read(const std::string& what, int error) {
-    return {ErrorKind::io,
-            format("cannot read the prompt from %s: %s", what.c_str(), std::strerror(error))};
+Error cannot_read(const std::string& what, const std::string& from, int error) {
+    return {ErrorKind::io, format("cannot read the %s from %s: %s", what.c_str(), from.c_str(),
+                                  std::strerror(error))};
 }
 
-Result<std::string> read_descriptor(int fd, const std::string& what) {
+Result<std::string> read_descriptor(int fd, const std::string& what, const std::string& from) {
     std::string text;
     size_t size = 0;
     for (;;) {
         if (size == text.size()) text.resize(std::max<size_t>(4096, 2 * size));
         const ssize_t n = read(fd, text.data() + size, text.size() - size);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return cannot_read(what, errno);
+        if (n < 0) return cannot_read(what, from, errno);
         if (n == 0) break;
         size += static_cast<size_t>(n);
-        if (size > kMaxPromptBytes)
+        if (size > kMaxTextBytes)
             return Error{ErrorKind::invalid,
-                         format("the prompt from %s is longer than %s: no context holds that",
-                                what.c_str(), format_bytes(kMaxPromptBytes).c_str())};
+                         format("the %s from %s is longer than %s: that is not read", what.c_str(),
+                                from.c_str(), format_bytes(kMaxTextBytes).c_str())};
     }
     text.resize(size);
     return text;
 }
 
-Result<std::string> read_file(const std::string& path) {
-    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return cannot_read(path, errno);
-    Result<std::string> text = read_descriptor(fd, path);
+// nullopt or "-": standard input.
+Result<std::string> read_source(const std::string& what, const std::optional<std::string>& path) {
+    if (!path || *path == "-") return read_descriptor(STDIN_FILENO, what, "standard input");
+    const int fd = open(path->c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return cannot_read(what, *path, errno);
+    Result<std::string> text = read_descriptor(fd, what, *path);
     close(fd);
     return text;
-}
-
-Result<std::string> read_source(const RunOptions& options) {
-    if (options.prompt) return *options.prompt;
-    if (options.prompt_file && *options.prompt_file != "-") return read_file(*options.prompt_file);
-    if (!options.prompt_file && isatty(STDIN_FILENO))
-        return Error{ErrorKind::invalid,
-                     "there is no prompt: give one with -p TEXT, -f FILE or on standard input"};
-    return read_descriptor(STDIN_FILENO, "standard input");
 }
 
 }  // namespace
 
 Result<std::string> read_prompt(const RunOptions& options) {
-    TRY(std::string text, read_source(options));
-    if (text.empty())
-        return Error{ErrorKind::invalid,
-                     "the prompt is empty: give one with -p TEXT, -f FILE or on standard input"};
+    const char* how = "give one with -p TEXT, -f FILE or on standard input";
+    if (!options.prompt && !options.prompt_file && isatty(STDIN_FILENO))
+        return Error{ErrorKind::invalid, std::string("there is no prompt: ") + how};
+    TRY(std::string text, options.prompt ? Result<std::string>(*options.prompt)
+                                         : read_source("prompt", options.prompt_file));
+    if (text.empty()) return Error{ErrorKind::invalid, std::string("the prompt is empty: ") + how};
     return text;
+}
+
+Result<std::string> read_text(const std::optional<std::string>& path) {
+    if (!path && isatty(STDIN_FILENO))
+        return Error{ErrorKind::invalid,
+                     "there is no text: give one with -f FILE or on standard input"};
+    return read_source("text", path);
 }
 
 Result<std::vector<TokenId>> encode_prompt(const Tokenizer& tokenizer, const std::string& prompt,
