@@ -107,9 +107,11 @@ void PerplexityCommand::show_progress(const PerplexityResult& result) {
     const double done =
         static_cast<double>(result.loss.n()) / static_cast<double>(result.windows.n_scored());
     const double left = (monotonic_seconds() - start_) * (1 - done) / done;
-    console_.status(format("Window %u of %u: perplexity %.4f so far, about %.0f s left",
+    const bool long_wait = left > 120;
+    console_.status(format("Window %u of %u: perplexity %.4f so far, about %.0f %s left",
                            std::min(result.n_windows_done + 1, result.windows.n_windows),
-                           result.windows.n_windows, exp_of(result.loss).value, left));
+                           result.windows.n_windows, exp_of(result.loss).value,
+                           long_wait ? left / 60 : left, long_wait ? "min" : "s"));
 }
 
 Status PerplexityCommand::measure() {
