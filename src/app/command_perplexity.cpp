@@ -48,14 +48,14 @@ Status PerplexityCommand::open_saved() {
     TRY(reader_, LogitsReader::open(error ? options_.saved_logits : path));
     run_.windows = reader_->header().windows;
     run_.compare = reader_.get();
-    const Windows& w = run_.windows;
-    const bool strided =
+    Windows& w = run_.windows;
+    const bool other_stride =
         options_.stride && (options_.stride != w.step || w.first != std::max(1u, w.n_ctx - w.step));
-    if ((options_.n_ctx && options_.n_ctx != w.n_ctx) || strided ||
-        (options_.max_windows && options_.max_windows != w.n_windows))
+    if ((options_.n_ctx && options_.n_ctx != w.n_ctx) || other_stride)
         return Error{ErrorKind::invalid,
                      options_.saved_logits + " was saved with " + describe_windows(w) +
-                         ": leave out -c, --stride and --windows, or give them as they were then"};
+                         ": leave out -c and --stride, or give them as they were then"};
+    if (options_.max_windows) w.n_windows = std::min(w.n_windows, options_.max_windows);
     return {};
 }
 

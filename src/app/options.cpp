@@ -411,7 +411,7 @@ Result<Command> parse_perplexity(int argc, const char* const* argv, int skip) {
     add_path(app, "--kl", "FILE", o.saved_logits,
              "compare with what another model (or the same, quantised otherwise) said of the "
              "same text, saved by --save-logits: Kullback-Leibler divergence, likeliest token, "
-             "ratio of the perplexities; -c, --stride and --windows are those of the file");
+             "ratio of the perplexities; -c and --stride are those of the file");
     add_engine_options(app, o, "Options");
     add_value(app, "--format", "NAME", "table (for people, the default) or json",
               [&o](const std::string& text) {

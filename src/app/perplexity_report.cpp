@@ -33,7 +33,7 @@ std::string comparison(const std::string& saved_logits, const Divergence& d) {
     text += line("  99 % of the tokens are below", d.kl_quantile(0.99));
     text += line("  largest", d.kl_quantile(1));
     text += line("same likeliest token", 3, {same.value * 100, same.error * 100}, " %");
-    text += line("log-probability of the token, change", 6, log_probability_difference(d));
+    text += line("change of ln p of the right token", 6, log_probability_difference(d));
     return text;
 }
 

@@ -31,8 +31,8 @@ Result<std::string> read_descriptor(int fd, const std::string& what, const std::
         size += static_cast<size_t>(n);
         if (size > kMaxTextBytes)
             return Error{ErrorKind::invalid,
-                         format("the %s from %s is longer than %s: that is not read", what.c_str(),
-                                from.c_str(), format_bytes(kMaxTextBytes).c_str())};
+                         format("the %s from %s is longer than %s, which is the most that is read",
+                                what.c_str(), from.c_str(), format_bytes(kMaxTextBytes).c_str())};
     }
     text.resize(size);
     return text;

@@ -56,11 +56,13 @@ Error damaged(const std::string& path, const std::string& how) {
     return {ErrorKind::corrupt, path + " is damaged: " + how};
 }
 
-// Whether the file begins as one of ours, or with nothing yet.
+// Whether it is a file that begins as one of ours, or with nothing yet.
 bool may_replace(FileSystem& files, const std::string& path) {
     std::unique_ptr<File> file;
+    FileInfo info;
     uint8_t head[8];
     if (files.open(path, FileSystem::Mode::read, file) != 0) return false;
+    if (file->info(info) != 0 || info.kind != FileKind::regular) return false;
     const int64_t n = read_fully(*file, head, sizeof head, 0);
     return n == 0 || (n == sizeof head && is_ours(head));
 }
@@ -102,8 +104,7 @@ Result<std::unique_ptr<LogitsWriter>> LogitsWriter::create(const std::string& pa
                                                            std::span<const TokenId> tokens,
                                                            FileSystem& files) {
     FileInfo there;
-    if (files.info(path, there) == 0 &&
-        (there.kind != FileKind::regular || !may_replace(files, path)))
+    if (files.info(path, there) == 0 && !may_replace(files, path))
         return Error{ErrorKind::invalid, path + " is not a file of saved logits; it is left alone"};
     std::unique_ptr<LogitsWriter> writer(new LogitsWriter(files, path, header));
     TRY(writer->open_temporary());
@@ -192,56 +193,63 @@ Result<std::unique_ptr<LogitsReader>> LogitsReader::open(const std::string& path
     if (const int error = reader->file_->info(info)) return file_error("read", path, error);
     if (info.kind != FileKind::regular)
         return Error{ErrorKind::io, "cannot read " + path + ": not a regular file"};
+    TRY(const uint64_t token_checksum, reader->read_header(info.size));
+    TRY(reader->read_tokens(token_checksum));
+    reader->record_.resize(record_size(reader->header_.n_vocab));
+    reader->steps_.resize(reader->header_.n_vocab);
+    return reader;
+}
+
+Result<uint64_t> LogitsReader::read_header(uint64_t file_size) {
     uint8_t head[kHead] = {};
-    const int64_t n_head = read_fully(*reader->file_, head, kHead, 0);
-    if (n_head < 0) return file_error("read", path, static_cast<int>(n_head));
+    const int64_t n_head = read_fully(*file_, head, kHead, 0);
+    if (n_head < 0) return file_error("read", path_, static_cast<int>(n_head));
     if (!is_ours(Bytes(head, static_cast<size_t>(n_head))))
         return Error{ErrorKind::unsupported,
-                     path + " is not a file of saved logits (picolm perplexity --save-logits)"};
-    if (static_cast<size_t>(n_head) < kHead) return damaged(path, "it is cut off");
-
+                     path_ + " is not a file of saved logits (picolm perplexity --save-logits)"};
+    if (static_cast<size_t>(n_head) < kHead) return damaged(path_, "it is cut off");
     ByteReader in(Bytes(head, kHead));
     in.take(8);
     const uint32_t version = in.u32();
     if (version != kVersion)
         return Error{ErrorKind::unsupported,
                      format("%s has version %u of the format; this program knows version %u",
-                            path.c_str(), version, kVersion)};
-    LogitsHeader& h = reader->header_;
+                            path_.c_str(), version, kVersion)};
+    LogitsHeader& h = header_;
     Windows& w = h.windows;
     for (uint32_t* field : {&h.n_vocab, &w.n_ctx, &w.step, &w.first, &w.n_windows, &h.bos})
         *field = in.u32();
     const uint32_t zero = in.u32();
     const uint64_t token_checksum = in.u64(), checksum = in.u64();
-    if (checksum != hash64(Bytes(head, kChecked))) return damaged(path, "its header is wrong");
+    if (checksum != hash64(Bytes(head, kChecked))) return damaged(path_, "its header is wrong");
     // With these caps no product below overflows; that of the records is formed last.
     if (h.n_vocab == 0 || h.n_vocab > 1u << 28 || w.n_ctx < 2 || w.n_ctx > kMaxContext ||
         w.step == 0 || w.step > w.n_ctx || w.first == 0 || w.first >= w.n_ctx || w.n_windows == 0 ||
         zero != 0 || (h.bos != kNoBos && h.bos >= h.n_vocab))
-        return damaged(path, "its header makes no sense");
-    const size_t record = record_size(h.n_vocab);
-    if (info.size < kHead || (info.size - kHead) / 4 < w.n_tokens() ||
-        (info.size - kHead - 4 * w.n_tokens()) / record < w.n_scored())
-        return damaged(path, "it is cut off");
-    if (info.size != h.file_size()) return damaged(path, "it goes on behind its end");
+        return damaged(path_, "its header makes no sense");
+    if (file_size < kHead || (file_size - kHead) / 4 < w.n_tokens() ||
+        (file_size - kHead - 4 * w.n_tokens()) / record_size(h.n_vocab) < w.n_scored())
+        return damaged(path_, "it is cut off");
+    if (file_size != h.file_size()) return damaged(path_, "it goes on behind its end");
+    return token_checksum;
+}
 
-    reader->at_ = kHead;
+Status LogitsReader::read_tokens(uint64_t expected) {
     Hasher hasher;
-    reader->tokens_.reserve(static_cast<size_t>(w.n_tokens()));
-    for (uint64_t left = w.n_tokens(); left > 0;) {
-        std::vector<uint8_t>& bytes = reader->record_;
-        bytes.resize(4 * static_cast<size_t>(std::min<uint64_t>(left, kTokensAtOnce)));
-        TRY(reader->read(bytes.data(), bytes.size(), reader->at_));
+    std::vector<uint8_t> bytes;
+    const uint64_t n = header_.windows.n_tokens();  // the file is that long
+    tokens_.reserve(static_cast<size_t>(n));
+    at_ = kHead;
+    while (tokens_.size() < n) {
+        bytes.resize(4 *
+                     static_cast<size_t>(std::min<uint64_t>(n - tokens_.size(), kTokensAtOnce)));
+        TRY(read(bytes.data(), bytes.size(), at_));
         hasher.update(bytes);
-        for (ByteReader tokens{Bytes(bytes)}; tokens.remaining() > 0;)
-            reader->tokens_.push_back(tokens.u32());
-        reader->at_ += bytes.size();
-        left -= bytes.size() / 4;
+        for (ByteReader in{Bytes(bytes)}; in.remaining() > 0;) tokens_.push_back(in.u32());
+        at_ += bytes.size();
     }
-    if (hasher.digest64() != token_checksum) return damaged(path, "its tokens are wrong");
-    reader->record_.resize(record);
-    reader->steps_.resize(h.n_vocab);
-    return reader;
+    if (hasher.digest64() != expected) return damaged(path_, "its tokens are wrong");
+    return {};
 }
 
 Result<SavedLogits> LogitsReader::next() {

@@ -109,6 +109,9 @@ class LogitsReader {
 
   private:
     LogitsReader() = default;
+    // Checks everything that the header says; the checksum of the tokens.
+    Result<uint64_t> read_header(uint64_t file_size);
+    Status read_tokens(uint64_t expected);
     Status read(void* out, size_t n, uint64_t offset);
 
     std::string path_;

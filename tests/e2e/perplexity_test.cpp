@@ -189,8 +189,11 @@ TEST_F(Perplexity, AnotherQuantisationIsCompared) {
 TEST_F(Perplexity, WhatCannotBeComparedIsRefused) {
     save();
     refused(compare({"-c", "32"}), 2, "windows of 64 tokens");
-    refused(compare({"--stride", "16"}), 2, "leave out -c, --stride and --windows");
+    refused(compare({"--stride", "16"}), 2, "leave out -c and --stride");
     EXPECT_EQ(compare({"-c", "64"}).code, 0);
+    // Fewer windows are the first ones of the file.
+    EXPECT_EQ(parsed(compare({"--windows", "2", "--format", "json"}))["kl"]["same_best"], 1);
+    EXPECT_EQ(compare({"--windows", "9999"}).out, compare().out);
     RandomModelSpec other = tiny_spec();
     other.n_vocab = 600;
     refused(compare({}, make_model(other, "vocab600.gguf")), 2,
