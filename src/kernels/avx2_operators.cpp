@@ -235,39 +235,131 @@ void to_f16(const float* x, uint16_t* y, uint32_t n) {
     for (; i < n; ++i) y[i] = f32_to_f16(x[i]);
 }
 
+// ---- keys and values
+
+float max_lane(VecF v) {
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+}
+
+// False when one of 32 values is not finite.
+bool range32(const float* x, float* low, float* high) {
+    const VecF sign = _mm256_set1_ps(-0.0f), infinity = _mm256_set1_ps(__builtin_inff());
+    VecF least = _mm256_loadu_ps(x), most = least, bad = _mm256_setzero_ps();
+    for (uint32_t i = 0; i < kKvBlock; i += 8) {
+        const VecF v = _mm256_loadu_ps(x + i);
+        least = _mm256_min_ps(least, v);
+        most = _mm256_max_ps(most, v);
+        bad = _mm256_or_ps(bad, _mm256_cmp_ps(_mm256_andnot_ps(sign, v), infinity, _CMP_NLT_UQ));
+    }
+    *low = -max_lane(_mm256_xor_ps(least, sign));
+    *high = max_lane(most);
+    return _mm256_movemask_ps(bad) == 0;
+}
+
+void round32(const float* x, float inverse, float lowest, float highest, int8_t* q) {
+    const VecF factor = _mm256_set1_ps(inverse);
+    const VecF low = _mm256_set1_ps(lowest), high = _mm256_set1_ps(highest);
+    Vec v[4];
+    for (uint32_t k = 0; k < 4; ++k) {
+        const VecF scaled = _mm256_mul_ps(_mm256_loadu_ps(x + 8 * k), factor);
+        v[k] = _mm256_cvtps_epi32(_mm256_min_ps(_mm256_max_ps(scaled, low), high));
+    }
+    const Vec bytes =
+        _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
+    _mm256_storeu_si256(
+        reinterpret_cast<Vec*>(q),
+        _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
+}
+
+#include "kernels/quantize_kv.inc"
+
 // ---- attention
+
+PICOLM_INLINE __m128i load64(const uint8_t* p) {
+    return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+}
+PICOLM_INLINE VecF load_halves(const uint16_t* p) {
+    return _mm256_cvtph_ps(load128(p));
+}
+
+// Dimension d of K at 8 slots from j on, without its scale. kOdd: d is odd.
+template <KvType kType, bool kOdd>
+PICOLM_INLINE VecF load_k(const uint8_t* data, uint32_t d, uint32_t j) {
+    if constexpr (kType == KvType::f16)
+        return load_halves(reinterpret_cast<const uint16_t*>(data) + d * kPage + j);
+    if constexpr (kType == KvType::q8_0)
+        return to_float(_mm256_cvtepi8_epi32(load64(data + d * kPage + j)));
+    const Vec pairs = _mm256_cvtepu8_epi32(load64(data + d / 2 * kPage + j));
+    const Vec level =
+        kOdd ? _mm256_srli_epi32(pairs, 4) : _mm256_and_si256(pairs, _mm256_set1_epi32(15));
+    return to_float(_mm256_sub_epi32(level, _mm256_set1_epi32(8)));
+}
+
+// Dimensions i to i + 7, i a multiple of 8, of V at one slot, without their scale.
+template <KvType kType>
+PICOLM_INLINE VecF load_v(const uint8_t* row, uint32_t i) {
+    if constexpr (kType == KvType::f16)
+        return load_halves(reinterpret_cast<const uint16_t*>(row) + i);
+    if constexpr (kType == KvType::q8_0) return to_float(_mm256_cvtepi8_epi32(load64(row + i)));
+    int32_t eight;
+    std::memcpy(&eight, row + i / 2, sizeof eight);
+    const Vec level = _mm256_and_si256(
+        _mm256_srlv_epi32(_mm256_set1_epi32(eight), _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28)),
+        _mm256_set1_epi32(15));
+    return to_float(_mm256_sub_epi32(level, _mm256_set1_epi32(8)));
+}
+
+// acc += q[d] * k[d] at 16 slots from j on.
+template <uint32_t kQ, KvType kType, bool kOdd>
+PICOLM_INLINE void add_scores(VecF acc[kQ][2], const AttnQuery* queries, const uint8_t* data,
+                              const VecF scale[2], uint32_t d, uint32_t j) {
+    VecF k[2];
+    for (uint32_t v = 0; v < 2; ++v) {
+        k[v] = load_k<kType, kOdd>(data, d, j + 8 * v);
+        if (kType != KvType::f16) k[v] = _mm256_mul_ps(k[v], scale[v]);
+    }
+    for (uint32_t i = 0; i < kQ; ++i) {
+        const VecF q = _mm256_set1_ps(queries[i].q[d]);
+        for (uint32_t v = 0; v < 2; ++v)
+            acc[i][v] = _mm256_add_ps(acc[i][v], _mm256_mul_ps(q, k[v]));
+    }
+}
 
 // p[query][slot] = sum over d, in order, of q[d] * k[d][slot]. Meanwhile the lines of V (first
 // half) and of the next page's K arrive.
-template <uint32_t kQ>
+template <uint32_t kQ, KvType kType>
 void scores(const AttnPage& page, uint32_t n_k, const AttnQuery* queries, float (*p)[kPage]) {
-    const char* ahead[2] = {reinterpret_cast<const char*>(page.v),
-                            reinterpret_cast<const char*>(page.next_k ? page.next_k : page.k)};
+    const KvParts parts = kv_parts(page.k, kType, n_k);
+    const char* ahead[2] = {static_cast<const char*>(page.v),
+                            static_cast<const char*>(page.next_k ? page.next_k : page.k)};
+    // What 16 slots take of a dimension, twice: two rounds fetch V, two the next K.
+    const uint32_t step[2] = {kv_row_bytes(page.types.v, kKvBlock), kv_row_bytes(kType, kKvBlock)};
     for (uint32_t j = 0; j < kPage; j += 16) {
-        const char* lines = ahead[j / 32] + (j % 32) * 4 * n_k;
-        VecF acc[kQ][2];
+        const uint32_t bytes = step[j / 32];
+        const char* lines = ahead[j / 32] + j / 16 % 2 * bytes * n_k;
+        VecF acc[kQ][2], scale[2] = {};
         for (auto& pair : acc) pair[0] = pair[1] = _mm256_setzero_ps();
-        for (uint32_t d = 0; d < n_k; ++d) {
-            _mm_prefetch(lines + 64 * d, _MM_HINT_T0);
-            const VecF k0 = _mm256_cvtph_ps(load128(page.k + d * kPage + j));
-            const VecF k1 = _mm256_cvtph_ps(load128(page.k + d * kPage + j + 8));
-            for (uint32_t i = 0; i < kQ; ++i) {
-                const VecF q = _mm256_set1_ps(queries[i].q[d]);
-                acc[i][0] = _mm256_add_ps(acc[i][0], _mm256_mul_ps(q, k0));
-                acc[i][1] = _mm256_add_ps(acc[i][1], _mm256_mul_ps(q, k1));
+        for (uint32_t d = 0; d < n_k;) {
+            if (kType != KvType::f16)
+                for (uint32_t v = 0; v < 2; ++v)
+                    scale[v] = load_halves(parts.scales + d / kKvBlock * kPage + j + 8 * v);
+            const uint32_t end = n_k - d < kKvBlock ? n_k : d + kKvBlock;
+            for (; d + 2 <= end; d += 2) {
+                _mm_prefetch(lines + bytes * d, _MM_HINT_T0);
+                add_scores<kQ, kType, false>(acc, queries, parts.data, scale, d, j);
+                _mm_prefetch(lines + bytes * (d + 1), _MM_HINT_T0);
+                add_scores<kQ, kType, true>(acc, queries, parts.data, scale, d + 1, j);
             }
+            for (; d < end; ++d)
+                add_scores<kQ, kType, false>(acc, queries, parts.data, scale, d, j);
         }
         for (uint32_t i = 0; i < kQ; ++i) {
             _mm256_storeu_ps(p[i] + j, acc[i][0]);
             _mm256_storeu_ps(p[i] + j + 8, acc[i][1]);
         }
     }
-}
-
-float max_lane(VecF v) {
-    __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
-    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
 }
 
 // Turns scores into weights; updates m and l; gives the factor for what was summed before.
@@ -299,17 +391,23 @@ float soften(AttnQuery& query, float* p) {
     return keep;
 }
 
-// o[i] += p[j] * v[j][i] for j in [begin, end), 8 * kV dimensions from i on, kQ queries.
-template <uint32_t kQ, uint32_t kV>
-void weigh(const AttnPage& page, uint32_t n_v, AttnQuery* queries, const float (*p)[kPage],
-           uint32_t i, uint32_t begin, uint32_t end) {
+#include "kernels/attention_rest.inc"
+
+// o[i] += p[j] * v[j][i] for j in [begin, end), 8 * kV dimensions of one block from i on, kQ
+// queries. scale: [kPage] of that block.
+template <uint32_t kQ, uint32_t kV, KvType kType>
+void weigh(const uint8_t* data, const float* scale, uint32_t n_v, AttnQuery* queries,
+           const float (*p)[kPage], uint32_t i, uint32_t begin, uint32_t end) {
     VecF acc[kQ][kV];
     for (uint32_t q = 0; q < kQ; ++q)
         for (uint32_t v = 0; v < kV; ++v) acc[q][v] = _mm256_loadu_ps(queries[q].o + i + 8 * v);
+    const size_t row_bytes = kv_data_bytes(kType, n_v);
     for (uint32_t j = begin; j < end; ++j) {
         VecF in[kV];
-        for (uint32_t v = 0; v < kV; ++v)
-            in[v] = _mm256_cvtph_ps(load128(page.v + j * n_v + i + 8 * v));
+        for (uint32_t v = 0; v < kV; ++v) {
+            in[v] = load_v<kType>(data + j * row_bytes, i + 8 * v);
+            if (kType != KvType::f16) in[v] = _mm256_mul_ps(in[v], _mm256_set1_ps(scale[j]));
+        }
         for (uint32_t q = 0; q < kQ; ++q) {
             const VecF weight = _mm256_set1_ps(p[q][j]);
             for (uint32_t v = 0; v < kV; ++v)
@@ -320,17 +418,26 @@ void weigh(const AttnPage& page, uint32_t n_v, AttnQuery* queries, const float (
         for (uint32_t v = 0; v < kV; ++v) _mm256_storeu_ps(queries[q].o + i + 8 * v, acc[q][v]);
 }
 
-template <uint32_t kQ>
+template <uint32_t kQ, KvType kType>
 void weigh_all(const AttnPage& page, uint32_t n_v, AttnQuery* queries, const float (*p)[kPage],
                uint32_t begin, uint32_t end) {
-    if (begin >= end) return;
-    uint32_t i = 0;
-    for (; i + 16 <= n_v; i += 16) weigh<kQ, 2>(page, n_v, queries, p, i, begin, end);
-    for (; i + 8 <= n_v; i += 8) weigh<kQ, 1>(page, n_v, queries, p, i, begin, end);
-    for (; i < n_v; ++i)
-        for (uint32_t q = 0; q < kQ; ++q)
-            for (uint32_t j = begin; j < end; ++j)
-                queries[q].o[i] = queries[q].o[i] + p[q][j] * f16_to_f32(page.v[j * n_v + i]);
+    const KvParts parts = kv_parts(page.v, kType, n_v);
+    float scale[kPage];
+    for (uint32_t i = 0; i < n_v;) {
+        if (kType != KvType::f16 && i % kKvBlock == 0)
+            for (uint32_t j = 0; j < kPage; j += 8)
+                _mm256_storeu_ps(scale + j, load_halves(parts.scales + i / kKvBlock * kPage + j));
+        if (n_v - i >= 16) {
+            weigh<kQ, 2, kType>(parts.data, scale, n_v, queries, p, i, begin, end);
+            i += 16;
+        } else if (n_v - i >= 8) {
+            weigh<kQ, 1, kType>(parts.data, scale, n_v, queries, p, i, begin, end);
+            i += 8;
+        } else {
+            weigh_one<kQ, kType>(parts.data, scale, n_v, queries, p, i, begin, end);
+            ++i;
+        }
+    }
 }
 
 #include "kernels/attention_groups.inc"
@@ -348,6 +455,7 @@ void fill_avx2_operators(Kernels& table) {
     table.scale = scale;
     table.swiglu = swiglu;
     table.to_f16 = to_f16;
+    table.quantize_kv = quantize_kv;
     table.attn_page = attn_page;
 }
 

@@ -237,25 +237,106 @@ void to_f16(const float* x, uint16_t* y, uint32_t n) {
     }
 }
 
+// ---- keys and values
+
+// False when one of 32 values is not finite.
+bool range32(const float* x, float* low, float* high) {
+    const VecF v[2] = {load_f(x), load_f(x + 16)};
+    const Vec magnitude = _mm512_set1_epi32(0x7fffffff);
+    const Vec largest = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(v[0]), magnitude),
+                                         _mm512_and_si512(_mm512_castps_si512(v[1]), magnitude));
+    float lows[16], highs[16];
+    _mm512_storeu_ps(lows, _mm512_min_ps(v[0], v[1]));
+    _mm512_storeu_ps(highs, _mm512_max_ps(v[0], v[1]));
+    *low = lows[0];
+    *high = highs[0];
+    for (int i = 1; i < 16; ++i) {
+        *low = lows[i] < *low ? lows[i] : *low;
+        *high = highs[i] > *high ? highs[i] : *high;
+    }
+    return largest_lane(largest) < kInfinityBits;
+}
+
+void round32(const float* x, float inverse, float lowest, float highest, int8_t* q) {
+    const VecF factor = _mm512_set1_ps(inverse);
+    const VecF low = _mm512_set1_ps(lowest), high = _mm512_set1_ps(highest);
+    for (uint32_t i = 0; i < kKvBlock; i += 16) {
+        const VecF scaled = _mm512_mul_ps(load_f(x + i), factor);
+        const Vec v = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_max_ps(scaled, low), high));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(q + i), _mm512_cvtepi32_epi8(v));
+    }
+}
+
+#include "kernels/quantize_kv.inc"
+
 // ---- attention
 
+PICOLM_INLINE VecF load_halves(const uint16_t* p) {
+    return _mm512_cvtph_ps(load256(p));
+}
+
+// Dimension d of K at 16 slots from j on, without its scale. kOdd: d is odd.
+template <KvType kType, bool kOdd>
+PICOLM_INLINE VecF load_k(const uint8_t* data, uint32_t d, uint32_t j) {
+    if constexpr (kType == KvType::f16)
+        return load_halves(reinterpret_cast<const uint16_t*>(data) + d * kPage + j);
+    if constexpr (kType == KvType::q8_0)
+        return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load128(data + d * kPage + j)));
+    const __m128i pairs = load128(data + d / 2 * kPage + j);
+    const __m128i level = _mm_and_si128(kOdd ? _mm_srli_epi16(pairs, 4) : pairs, _mm_set1_epi8(15));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_sub_epi8(level, _mm_set1_epi8(8))));
+}
+
+// Some of the dimensions i to i + 15, i a multiple of 16, of V at one slot, without their scale.
+template <KvType kType>
+PICOLM_INLINE VecF load_v(const uint8_t* row, uint32_t i, __mmask16 lanes) {
+    if constexpr (kType == KvType::f16)
+        return _mm512_cvtph_ps(load_u16(reinterpret_cast<const uint16_t*>(row) + i, lanes));
+    if constexpr (kType == KvType::q8_0)
+        return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(lanes, row + i)));
+    // The bytes whose low half is a wanted lane.
+    const __mmask16 bytes = static_cast<__mmask16>((1u << (__builtin_popcount(lanes) + 1) / 2) - 1);
+    const __m128i pairs = _mm_maskz_loadu_epi8(bytes, row + i / 2), mask = _mm_set1_epi8(15);
+    const __m128i level = _mm_unpacklo_epi8(_mm_and_si128(pairs, mask),
+                                            _mm_and_si128(_mm_srli_epi16(pairs, 4), mask));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_sub_epi8(level, _mm_set1_epi8(8))));
+}
+
+// acc += q[d] * k[d] at 16 * kV slots from j on.
+template <uint32_t kQ, uint32_t kV, KvType kType, bool kOdd>
+PICOLM_INLINE void add_scores(VecF acc[kQ][kV], const AttnQuery* queries, const uint8_t* data,
+                              const VecF scale[kV], uint32_t d, uint32_t j) {
+    VecF k[kV];
+    for (uint32_t v = 0; v < kV; ++v) {
+        k[v] = load_k<kType, kOdd>(data, d, j + 16 * v);
+        if (kType != KvType::f16) k[v] = _mm512_mul_ps(k[v], scale[v]);
+    }
+    for (uint32_t i = 0; i < kQ; ++i) {
+        const VecF q = _mm512_set1_ps(queries[i].q[d]);
+        for (uint32_t v = 0; v < kV; ++v)
+            acc[i][v] = _mm512_add_ps(acc[i][v], _mm512_mul_ps(q, k[v]));
+    }
+}
+
 // p[query][slot] = sum over d, in order, of q[d] * k[d][slot].
-template <uint32_t kQ>
+template <uint32_t kQ, KvType kType>
 void scores(const AttnPage& page, uint32_t n_k, const AttnQuery* queries, float (*p)[kPage]) {
     constexpr uint32_t kV = kQ > 4 ? 2 : 4;
+    const KvParts parts = kv_parts(page.k, kType, n_k);
     for (uint32_t j = 0; j < kPage; j += 16 * kV) {
-        VecF acc[kQ][kV];
+        VecF acc[kQ][kV], scale[kV];
         for (auto& vectors : acc)
             for (VecF& each : vectors) each = _mm512_setzero_ps();
-        for (uint32_t d = 0; d < n_k; ++d) {
-            VecF k[kV];
-            for (uint32_t v = 0; v < kV; ++v)
-                k[v] = _mm512_cvtph_ps(load256(page.k + d * kPage + j + 16 * v));
-            for (uint32_t i = 0; i < kQ; ++i) {
-                const VecF q = _mm512_set1_ps(queries[i].q[d]);
-                for (uint32_t v = 0; v < kV; ++v)
-                    acc[i][v] = _mm512_add_ps(acc[i][v], _mm512_mul_ps(q, k[v]));
+        for (uint32_t d = 0; d < n_k;) {
+            for (uint32_t v = 0; v < kV && kType != KvType::f16; ++v)
+                scale[v] = load_halves(parts.scales + d / kKvBlock * kPage + j + 16 * v);
+            const uint32_t end = n_k - d < kKvBlock ? n_k : d + kKvBlock;
+            for (; d + 2 <= end; d += 2) {
+                add_scores<kQ, kV, kType, false>(acc, queries, parts.data, scale, d, j);
+                add_scores<kQ, kV, kType, true>(acc, queries, parts.data, scale, d + 1, j);
             }
+            for (; d < end; ++d)
+                add_scores<kQ, kV, kType, false>(acc, queries, parts.data, scale, d, j);
         }
         for (uint32_t i = 0; i < kQ; ++i)
             for (uint32_t v = 0; v < kV; ++v) _mm512_storeu_ps(p[i] + j + 16 * v, acc[i][v]);
@@ -286,18 +367,21 @@ float soften(AttnQuery& query, float* p) {
 }
 
 // o[i] += p[j] * v[j][i] for j in [begin, end), the dimensions of kV vectors from i on (of the last
-// only some lanes), kQ queries.
-template <uint32_t kQ, uint32_t kV>
-void weigh(const AttnPage& page, uint32_t n_v, AttnQuery* queries, const float (*p)[kPage],
-           uint32_t i, __mmask16 last, uint32_t begin, uint32_t end) {
+// only some lanes), kQ queries. scale: [2][kPage] of the blocks from i on.
+template <uint32_t kQ, uint32_t kV, KvType kType>
+void weigh(const uint8_t* data, const float (*scale)[kPage], uint32_t n_v, AttnQuery* queries,
+           const float (*p)[kPage], uint32_t i, __mmask16 last, uint32_t begin, uint32_t end) {
     VecF acc[kQ][kV];
     const auto lanes = [&](uint32_t v) { return v + 1 < kV ? __mmask16(0xffff) : last; };
     for (uint32_t q = 0; q < kQ; ++q)
         for (uint32_t v = 0; v < kV; ++v) acc[q][v] = load_f(queries[q].o + i + 16 * v, lanes(v));
+    const size_t row_bytes = kv_data_bytes(kType, n_v);
     for (uint32_t j = begin; j < end; ++j) {
         VecF in[kV];
-        for (uint32_t v = 0; v < kV; ++v)
-            in[v] = _mm512_cvtph_ps(load_u16(page.v + j * n_v + i + 16 * v, lanes(v)));
+        for (uint32_t v = 0; v < kV; ++v) {
+            in[v] = load_v<kType>(data + j * row_bytes, i + 16 * v, lanes(v));
+            if (kType != KvType::f16) in[v] = _mm512_mul_ps(in[v], _mm512_set1_ps(scale[v / 2][j]));
+        }
         for (uint32_t q = 0; q < kQ; ++q) {
             const VecF weight = _mm512_set1_ps(p[q][j]);
             for (uint32_t v = 0; v < kV; ++v)
@@ -309,14 +393,27 @@ void weigh(const AttnPage& page, uint32_t n_v, AttnQuery* queries, const float (
             _mm512_mask_storeu_ps(queries[q].o + i + 16 * v, lanes(v), acc[q][v]);
 }
 
-template <uint32_t kQ>
+template <uint32_t kQ, KvType kType>
 void weigh_all(const AttnPage& page, uint32_t n_v, AttnQuery* queries, const float (*p)[kPage],
                uint32_t begin, uint32_t end) {
-    if (begin >= end) return;
+    const KvParts parts = kv_parts(page.v, kType, n_v);
+    float scale[2][kPage];
+    const auto load_scales = [&](uint32_t i, uint32_t n_blocks) {
+        for (uint32_t b = 0; b < n_blocks && kType != KvType::f16; ++b)
+            for (uint32_t j = 0; j < kPage; j += 16)
+                _mm512_storeu_ps(scale[b] + j,
+                                 load_halves(parts.scales + (i / kKvBlock + b) * kPage + j));
+    };
     uint32_t i = 0;
-    for (; i + 64 <= n_v; i += 64) weigh<kQ, 4>(page, n_v, queries, p, i, 0xffff, begin, end);
-    for (; i < n_v; i += 16)
-        weigh<kQ, 1>(page, n_v, queries, p, i, first_lanes(n_v - i), begin, end);
+    for (; i + 64 <= n_v; i += 64) {
+        load_scales(i, 2);
+        weigh<kQ, 4, kType>(parts.data, scale, n_v, queries, p, i, 0xffff, begin, end);
+    }
+    for (; i < n_v; i += 16) {
+        load_scales(i, 1);
+        weigh<kQ, 1, kType>(parts.data, scale, n_v, queries, p, i, first_lanes(n_v - i), begin,
+                            end);
+    }
 }
 
 #include "kernels/attention_groups.inc"
@@ -334,6 +431,7 @@ void fill_avx512_operators(Kernels& table) {
     table.scale = scale;
     table.swiglu = swiglu;
     table.to_f16 = to_f16;
+    table.quantize_kv = quantize_kv;
     table.attn_page = attn_page;
 }
 

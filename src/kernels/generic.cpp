@@ -72,6 +72,28 @@ bool quantize_group(const float* x, uint32_t n, int8_t* q, float* d) {
 
 #include "kernels/quantize_rows.inc"
 
+// ---- keys and values
+
+// The smallest and the largest of 32. False when one of them is not finite.
+bool range32(const float* x, float* low, float* high) {
+    *low = *high = x[0];
+    for (uint32_t i = 1; i < kKvBlock; ++i) {
+        *low = x[i] < *low ? x[i] : *low;
+        *high = x[i] > *high ? x[i] : *high;
+    }
+    return max_magnitude(x, kKvBlock) < kInfinityBits;
+}
+
+void round32(const float* x, float inverse, float lowest, float highest, int8_t* q) {
+    for (uint32_t i = 0; i < kKvBlock; ++i) {
+        const float rounded = round_to_even(x[i] * inverse);
+        const float kept = rounded < lowest ? lowest : rounded > highest ? highest : rounded;
+        q[i] = static_cast<int8_t>(static_cast<int32_t>(kept));
+    }
+}
+
+#include "kernels/quantize_kv.inc"
+
 // ---- K-quants: one float step per 256 weights
 
 // A block brought to integers: weight = d * scale * q [- dmin * min], scales per kSub weights.
@@ -449,31 +471,101 @@ float soften(AttnQuery& query, float* p) {
 // Queries that share the conversion of a row of K or V.
 constexpr uint32_t kQueryGroup = 8;
 
-void attn_group(const AttnPage& page, uint32_t n_k, uint32_t n_v, AttnQuery* queries,
-                uint32_t n_q) {
-    float p[kQueryGroup][kPage] = {};
+void halves_to_floats(const uint16_t* halves, float* out, uint32_t n) {
+    for (uint32_t i = 0; i < n; ++i) out[i] = f16_to_f32(halves[i]);
+}
+
+// Dimension d of K, all slots. scale: [kPage] of the block of d.
+template <KvType kType>
+void widen_k(const uint8_t* data, uint32_t d, const float* scale, float* k) {
+    if constexpr (kType == KvType::f16)
+        return halves_to_floats(reinterpret_cast<const uint16_t*>(data) + d * kPage, k, kPage);
+    if constexpr (kType == KvType::q8_0) {
+        const auto* q = reinterpret_cast<const int8_t*>(data) + d * kPage;
+        for (int j = 0; j < kPage; ++j) k[j] = scale[j] * static_cast<float>(q[j]);
+    }
+    if constexpr (kType == KvType::q4_0) {
+        const uint8_t* pairs = data + d / 2 * kPage;
+        const int shift = 4 * (d % 2);
+        for (int j = 0; j < kPage; ++j)
+            k[j] = scale[j] * static_cast<float>(((pairs[j] >> shift) & 15) - 8);
+    }
+}
+
+// p[query][slot] = sum over d, in order, of q[d] * k[d][slot].
+template <KvType kType>
+void scores(const AttnPage& page, uint32_t n_k, const AttnQuery* queries, uint32_t n_q,
+            float (*p)[kPage]) {
+    const KvParts parts = kv_parts(page.k, kType, n_k);
+    float scale[kPage];
     for (uint32_t d = 0; d < n_k; ++d) {
-        const uint16_t* halves = page.k + d * kPage;
+        if (kType != KvType::f16 && d % kKvBlock == 0)
+            halves_to_floats(parts.scales + d / kKvBlock * kPage, scale, kPage);
         float k[kPage];
-        for (int j = 0; j < kPage; ++j) k[j] = f16_to_f32(halves[j]);
+        widen_k<kType>(parts.data, d, scale, k);
         for (uint32_t i = 0; i < n_q; ++i) {
             const float q = queries[i].q[d];
             for (int j = 0; j < kPage; ++j) p[i][j] = p[i][j] + q * k[j];
         }
     }
-    for (uint32_t i = 0; i < n_q; ++i) scale(queries[i].o, soften(queries[i], p[i]), n_v);
+}
+
+// n dimensions from d0 on, a multiple of 64, of V at a slot.
+template <KvType kType>
+void widen_v(const KvParts& parts, uint32_t n_v, uint32_t slot, uint32_t d0, uint32_t n, float* v) {
+    const uint8_t* row = parts.data + size_t{slot} * kv_data_bytes(kType, n_v);
+    if constexpr (kType == KvType::f16)
+        return halves_to_floats(reinterpret_cast<const uint16_t*>(row) + d0, v, n);
+    for (uint32_t d = 0; d < n; d += kKvBlock) {
+        const float scale = f16_to_f32(parts.scales[(d0 + d) / kKvBlock * kPage + slot]);
+        const uint32_t end = n - d < kKvBlock ? n : d + kKvBlock;
+        for (uint32_t i = d; i < end; ++i)
+            v[i] = scale * static_cast<float>(kv_integer(kType, row, d0 + i));
+    }
+}
+
+// o[d] += p[slot] * v[slot][d] for the visible slots in order.
+template <KvType kType>
+void weigh(const AttnPage& page, uint32_t n_v, AttnQuery* queries, uint32_t n_q,
+           const float (*p)[kPage]) {
+    constexpr uint32_t kWidth = 64;
+    const KvParts parts = kv_parts(page.v, kType, n_v);
     for (uint32_t j = 0; j < kPage; ++j)
-        for (uint32_t d0 = 0; d0 < n_v; d0 += kPage) {
-            const uint32_t n = n_v - d0 < kPage ? n_v - d0 : kPage;
-            const uint16_t* halves = page.v + j * n_v + d0;
-            float v[kPage];
-            for (uint32_t d = 0; d < n; ++d) v[d] = f16_to_f32(halves[d]);
+        for (uint32_t d0 = 0; d0 < n_v; d0 += kWidth) {
+            const uint32_t n = n_v - d0 < kWidth ? n_v - d0 : kWidth;
+            float v[kWidth];
+            widen_v<kType>(parts, n_v, j, d0, n, v);
             for (uint32_t i = 0; i < n_q; ++i) {
                 if (j < queries[i].first || j >= queries[i].end) continue;
                 float* o = queries[i].o + d0;
                 for (uint32_t d = 0; d < n; ++d) o[d] = o[d] + p[i][j] * v[d];
             }
         }
+}
+
+void attn_group(const AttnPage& page, uint32_t n_k, uint32_t n_v, AttnQuery* queries,
+                uint32_t n_q) {
+    float p[kQueryGroup][kPage] = {};
+    switch (page.types.k) {
+        case KvType::f16:
+            scores<KvType::f16>(page, n_k, queries, n_q, p);
+            break;
+        case KvType::q8_0:
+            scores<KvType::q8_0>(page, n_k, queries, n_q, p);
+            break;
+        case KvType::q4_0:
+            scores<KvType::q4_0>(page, n_k, queries, n_q, p);
+            break;
+    }
+    for (uint32_t i = 0; i < n_q; ++i) scale(queries[i].o, soften(queries[i], p[i]), n_v);
+    switch (page.types.v) {
+        case KvType::f16:
+            return weigh<KvType::f16>(page, n_v, queries, n_q, p);
+        case KvType::q8_0:
+            return weigh<KvType::q8_0>(page, n_v, queries, n_q, p);
+        case KvType::q4_0:
+            return weigh<KvType::q4_0>(page, n_v, queries, n_q, p);
+    }
 }
 
 void attn_page(const AttnPage& page, uint32_t n_k, uint32_t n_v, AttnQuery* queries, uint32_t n_q) {
@@ -510,6 +602,7 @@ void fill_generic(Kernels& table) {
     table.swiglu = swiglu;
     table.rope_norm = rope_norm;
     table.to_f16 = to_f16;
+    table.quantize_kv = quantize_kv;
     table.attn_page = attn_page;
 }
 

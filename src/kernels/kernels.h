@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "base/tensor_type.h"
+#include "kernels/kv_type.h"
 
 namespace picolm {
 
@@ -18,7 +19,6 @@ namespace picolm {
 inline constexpr const char* kNumericsId = "1";
 
 inline constexpr int kActBlock = 256;  // activations per ActBlock
-inline constexpr int kPage = 64;       // positions per KV page
 inline constexpr int kMaxSmallBatch = 8;
 inline constexpr uint32_t kMaxTileTokens = 16;
 
@@ -81,13 +81,13 @@ struct LargeBatch {
     MatLarge mat[kTypeSlots];  // every quantised type
 };
 
-// A KV head of one page: K transposed, so that slots are the lanes of q.k whatever the head size;
-// V by position, so that dimensions are the lanes of p.v.
+// A KV head of one page, as kv_type.h lays it out: K transposed, so that slots are the lanes of q.k
+// whatever the head size; V by position, so that dimensions are the lanes of p.v.
 struct AttnPage {
-    const uint16_t* k;  // f16 [head_dim_k, kPage]
-    const uint16_t* v;  // f16 [kPage, head_dim_v]
-    const uint16_t* next_k =
-        nullptr;  // what may be fetched ahead: the K of the page after this one
+    const void* k;  // head_dim_k elements of kPage positions, 2-byte aligned
+    const void* v;  // head_dim_v
+    KvTypes types = {};
+    const void* next_k = nullptr;  // what may be fetched ahead: the K of the page after this one
 };
 // One query against the visible slots [first, end) of a page; state of the online softmax.
 struct AttnQuery {
@@ -117,6 +117,9 @@ struct Kernels {
     // Pairs (x[2i], x[2i + 1]) turn by angle i; cos and sin: [n / 2].
     void (*rope_norm)(float* x, const float* cos, const float* sin, uint32_t n);
     void (*to_f16)(const float* x, uint16_t* y, uint32_t n);
+    // A key or value to q8_0 or q4_0: scales [kv_blocks(type, n)], data [kv_data_bytes(type, n)].
+    // False when a value is not finite or a scale would not be: what is written is of no use then.
+    bool (*quantize_kv)(KvType type, const float* x, uint32_t n, uint16_t* scales, uint8_t* data);
     // queries: [n_q]; all see the same page and KV head.
     void (*attn_page)(const AttnPage& page, uint32_t head_dim_k, uint32_t head_dim_v,
                       AttnQuery* queries, uint32_t n_q);

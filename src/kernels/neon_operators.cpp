@@ -267,22 +267,117 @@ void to_f16(const float* x, uint16_t* y, uint32_t n) {
     for (; i < n; ++i) y[i] = f32_to_f16(x[i]);
 }
 
+// ---- keys and values
+
+// False when one of 32 values is not finite.
+bool range32(const float* x, float* low, float* high) {
+    Floats least = load(x), most = least;
+    uint32x4_t largest = vdupq_n_u32(0);
+    for (uint32_t i = 0; i < kKvBlock; i += 4) {
+        const Floats v = load(x + i);
+        least = vminq_f32(least, v);
+        most = vmaxq_f32(most, v);
+        largest = vmaxq_u32(largest, vreinterpretq_u32_f32(vabsq_f32(v)));
+    }
+    *low = vminvq_f32(least);
+    *high = vmaxvq_f32(most);
+    return vmaxvq_u32(largest) < kInfinityBits;
+}
+
+void round32(const float* x, float inverse, float lowest, float highest, int8_t* q) {
+    const Floats low = vdupq_n_f32(lowest), high = vdupq_n_f32(highest);
+    for (uint32_t i = 0; i < kKvBlock; i += 16) {
+        int16x4_t v[4];
+        for (uint32_t k = 0; k < 4; ++k) {
+            const Floats scaled = vmulq_n_f32(load(x + i + 4 * k), inverse);
+            v[k] = vmovn_s32(vcvtnq_s32_f32(vminq_f32(vmaxq_f32(scaled, low), high)));
+        }
+        vst1q_s8(q + i, vcombine_s8(vmovn_s16(vcombine_s16(v[0], v[1])),
+                                    vmovn_s16(vcombine_s16(v[2], v[3]))));
+    }
+}
+
+#include "kernels/quantize_kv.inc"
+
 // ---- attention
 
+// Eight integers to floats.
+PICOLM_INLINE void bytes_to_floats(int8x8_t bytes, Floats out[2]) {
+    const Words words = vmovl_s8(bytes);
+    out[0] = to_float(vmovl_s16(vget_low_s16(words)));
+    out[1] = to_float(vmovl_high_s16(words));
+}
+PICOLM_INLINE void halves_to_floats(const uint16_t* p, Floats out[2]) {
+    const float16x8_t h = load_halves(p);
+    out[0] = low_half(h);
+    out[1] = high_half(h);
+}
+PICOLM_INLINE int8x8_t minus_8(uint8x8_t level) {
+    return vreinterpret_s8_u8(vsub_u8(level, vdup_n_u8(8)));
+}
+
+// Dimension d of K at 8 slots from j on, without its scale. kOdd: d is odd.
+template <KvType kType, bool kOdd>
+PICOLM_INLINE void load_k(const uint8_t* data, uint32_t d, uint32_t j, Floats out[2]) {
+    if constexpr (kType == KvType::f16)
+        halves_to_floats(reinterpret_cast<const uint16_t*>(data) + d * kPage + j, out);
+    if constexpr (kType == KvType::q8_0)
+        bytes_to_floats(vreinterpret_s8_u8(vld1_u8(data + d * kPage + j)), out);
+    if constexpr (kType == KvType::q4_0) {
+        const uint8x8_t pairs = vld1_u8(data + d / 2 * kPage + j);
+        bytes_to_floats(minus_8(kOdd ? vshr_n_u8(pairs, 4) : vand_u8(pairs, vdup_n_u8(15))), out);
+    }
+}
+
+// Dimensions i to i + 7, i a multiple of 8, of V at one slot, without their scale.
+template <KvType kType>
+PICOLM_INLINE void load_v(const uint8_t* row, uint32_t i, Floats out[2]) {
+    if constexpr (kType == KvType::f16)
+        halves_to_floats(reinterpret_cast<const uint16_t*>(row) + i, out);
+    if constexpr (kType == KvType::q8_0) bytes_to_floats(vreinterpret_s8_u8(vld1_u8(row + i)), out);
+    if constexpr (kType == KvType::q4_0) {
+        uint32_t four;
+        std::memcpy(&four, row + i / 2, sizeof four);
+        const uint8x8_t pairs = vreinterpret_u8_u32(vdup_n_u32(four));
+        const uint8x8_t low = vand_u8(pairs, vdup_n_u8(15)), high = vshr_n_u8(pairs, 4);
+        bytes_to_floats(minus_8(vzip1_u8(low, high)), out);
+    }
+}
+
+// acc += q[d] * k[d] at 16 slots from j on.
+template <uint32_t kQ, KvType kType, bool kOdd>
+PICOLM_INLINE void add_scores(Floats acc[kQ][4], const AttnQuery* queries, const uint8_t* data,
+                              const Floats scale[4], uint32_t d, uint32_t j) {
+    Floats k[4];
+    load_k<kType, kOdd>(data, d, j, k);
+    load_k<kType, kOdd>(data, d, j + 8, k + 2);
+    for (uint32_t v = 0; v < 4 && kType != KvType::f16; ++v) k[v] = vmulq_f32(k[v], scale[v]);
+    for (uint32_t i = 0; i < kQ; ++i)
+        for (uint32_t v = 0; v < 4; ++v)
+            acc[i][v] = vaddq_f32(acc[i][v], vmulq_n_f32(k[v], queries[i].q[d]));
+}
+
 // p[query][slot] = sum over d, in order, of q[d] * k[d][slot].
-template <uint32_t kQ>
+template <uint32_t kQ, KvType kType>
 void scores(const AttnPage& page, uint32_t n_k, const AttnQuery* queries, float (*p)[kPage]) {
+    const KvParts parts = kv_parts(page.k, kType, n_k);
     for (uint32_t j = 0; j < kPage; j += 16) {
-        Floats acc[kQ][4];
+        Floats acc[kQ][4], scale[4];
         for (auto& row : acc)
             for (Floats& each : row) each = vdupq_n_f32(0.0f);
-        for (uint32_t d = 0; d < n_k; ++d) {
-            const uint16_t* slots = page.k + d * kPage + j;
-            const float16x8_t h0 = load_halves(slots), h1 = load_halves(slots + 8);
-            const Floats k[4] = {low_half(h0), high_half(h0), low_half(h1), high_half(h1)};
-            for (uint32_t i = 0; i < kQ; ++i)
-                for (uint32_t v = 0; v < 4; ++v)
-                    acc[i][v] = vaddq_f32(acc[i][v], vmulq_n_f32(k[v], queries[i].q[d]));
+        for (uint32_t d = 0; d < n_k;) {
+            if (kType != KvType::f16) {
+                const uint16_t* scales = parts.scales + d / kKvBlock * kPage + j;
+                halves_to_floats(scales, scale);
+                halves_to_floats(scales + 8, scale + 2);
+            }
+            const uint32_t end = n_k - d < kKvBlock ? n_k : d + kKvBlock;
+            for (; d + 2 <= end; d += 2) {
+                add_scores<kQ, kType, false>(acc, queries, parts.data, scale, d, j);
+                add_scores<kQ, kType, true>(acc, queries, parts.data, scale, d + 1, j);
+            }
+            for (; d < end; ++d)
+                add_scores<kQ, kType, false>(acc, queries, parts.data, scale, d, j);
         }
         for (uint32_t i = 0; i < kQ; ++i)
             for (uint32_t v = 0; v < 4; ++v) vst1q_f32(p[i] + j + 4 * v, acc[i][v]);
@@ -311,20 +406,23 @@ float soften(AttnQuery& query, float* p) {
     return keep;
 }
 
-// o[i] += p[j] * v[j][i] for j in [begin, end), 8 * kV dimensions from i on, kQ queries.
-template <uint32_t kQ, uint32_t kV>
-void weigh(const AttnPage& page, uint32_t n_v, AttnQuery* queries, const float (*p)[kPage],
-           uint32_t i, uint32_t begin, uint32_t end) {
+#include "kernels/attention_rest.inc"
+
+// o[i] += p[j] * v[j][i] for j in [begin, end), 8 * kV dimensions of one block from i on, kQ
+// queries. scale: [kPage] of that block.
+template <uint32_t kQ, uint32_t kV, KvType kType>
+void weigh(const uint8_t* data, const float* scale, uint32_t n_v, AttnQuery* queries,
+           const float (*p)[kPage], uint32_t i, uint32_t begin, uint32_t end) {
     Floats acc[kQ][2 * kV];
     for (uint32_t q = 0; q < kQ; ++q)
         for (uint32_t v = 0; v < 2 * kV; ++v) acc[q][v] = load(queries[q].o + i + 4 * v);
+    const size_t row_bytes = kv_data_bytes(kType, n_v);
     for (uint32_t j = begin; j < end; ++j) {
         Floats in[2 * kV];
-        for (uint32_t v = 0; v < kV; ++v) {
-            const float16x8_t h = load_halves(page.v + j * n_v + i + 8 * v);
-            in[2 * v] = low_half(h);
-            in[2 * v + 1] = high_half(h);
-        }
+        for (uint32_t v = 0; v < kV; ++v)
+            load_v<kType>(data + j * row_bytes, i + 8 * v, in + 2 * v);
+        for (uint32_t v = 0; v < 2 * kV && kType != KvType::f16; ++v)
+            in[v] = vmulq_n_f32(in[v], scale[j]);
         for (uint32_t q = 0; q < kQ; ++q)
             for (uint32_t v = 0; v < 2 * kV; ++v)
                 acc[q][v] = vaddq_f32(acc[q][v], vmulq_n_f32(in[v], p[q][j]));
@@ -333,17 +431,30 @@ void weigh(const AttnPage& page, uint32_t n_v, AttnQuery* queries, const float (
         for (uint32_t v = 0; v < 2 * kV; ++v) vst1q_f32(queries[q].o + i + 4 * v, acc[q][v]);
 }
 
-template <uint32_t kQ>
+template <uint32_t kQ, KvType kType>
 void weigh_all(const AttnPage& page, uint32_t n_v, AttnQuery* queries, const float (*p)[kPage],
                uint32_t begin, uint32_t end) {
-    if (begin >= end) return;
-    uint32_t i = 0;
-    for (; i + 16 <= n_v; i += 16) weigh<kQ, 2>(page, n_v, queries, p, i, begin, end);
-    for (; i + 8 <= n_v; i += 8) weigh<kQ, 1>(page, n_v, queries, p, i, begin, end);
-    for (; i < n_v; ++i)
-        for (uint32_t q = 0; q < kQ; ++q)
-            for (uint32_t j = begin; j < end; ++j)
-                queries[q].o[i] = queries[q].o[i] + p[q][j] * f16_to_f32(page.v[j * n_v + i]);
+    const KvParts parts = kv_parts(page.v, kType, n_v);
+    float scale[kPage];
+    for (uint32_t i = 0; i < n_v;) {
+        if (kType != KvType::f16 && i % kKvBlock == 0)
+            for (uint32_t j = 0; j < kPage; j += 8) {
+                Floats eight[2];
+                halves_to_floats(parts.scales + i / kKvBlock * kPage + j, eight);
+                vst1q_f32(scale + j, eight[0]);
+                vst1q_f32(scale + j + 4, eight[1]);
+            }
+        if (n_v - i >= 16) {
+            weigh<kQ, 2, kType>(parts.data, scale, n_v, queries, p, i, begin, end);
+            i += 16;
+        } else if (n_v - i >= 8) {
+            weigh<kQ, 1, kType>(parts.data, scale, n_v, queries, p, i, begin, end);
+            i += 8;
+        } else {
+            weigh_one<kQ, kType>(parts.data, scale, n_v, queries, p, i, begin, end);
+            ++i;
+        }
+    }
 }
 
 #include "kernels/attention_groups.inc"
@@ -362,6 +473,7 @@ void fill_neon_operators(Kernels& table) {
     table.swiglu = swiglu;
     table.rope_norm = rope_norm;
     table.to_f16 = to_f16;
+    table.quantize_kv = quantize_kv;
     table.attn_page = attn_page;
 }
 

@@ -193,22 +193,115 @@ void swiglu(float* gate, const float* up, uint32_t n) {
     std::memcpy(gate + i, g, (n - i) * sizeof(float));
 }
 
+// ---- keys and values
+
+// False when one of 32 values is not finite.
+bool range32(const float* x, float* low, float* high) {
+    const VecF sign = _mm_set1_ps(-0.0f), infinity = _mm_set1_ps(__builtin_inff());
+    VecF least = _mm_loadu_ps(x), most = least, bad = _mm_setzero_ps();
+    for (uint32_t i = 0; i < kKvBlock; i += 4) {
+        const VecF v = _mm_loadu_ps(x + i);
+        least = _mm_min_ps(least, v);
+        most = _mm_max_ps(most, v);
+        bad = _mm_or_ps(bad, _mm_cmpnlt_ps(_mm_andnot_ps(sign, v), infinity));
+    }
+    float lows[4], highs[4];
+    _mm_storeu_ps(lows, least);
+    _mm_storeu_ps(highs, most);
+    *low = lows[0];
+    *high = highs[0];
+    for (int i = 1; i < 4; ++i) {
+        *low = lows[i] < *low ? lows[i] : *low;
+        *high = highs[i] > *high ? highs[i] : *high;
+    }
+    return _mm_movemask_ps(bad) == 0;
+}
+
+void round32(const float* x, float inverse, float lowest, float highest, int8_t* q) {
+    const VecF factor = _mm_set1_ps(inverse);
+    const VecF low = _mm_set1_ps(lowest), high = _mm_set1_ps(highest);
+    for (uint32_t i = 0; i < kKvBlock; i += 16) {
+        Vec v[4];
+        for (uint32_t k = 0; k < 4; ++k) {
+            const VecF scaled = _mm_mul_ps(_mm_loadu_ps(x + i + 4 * k), factor);
+            v[k] = _mm_cvtps_epi32(_mm_min_ps(_mm_max_ps(scaled, low), high));
+        }
+        store(q + i, _mm_packs_epi16(_mm_packs_epi32(v[0], v[1]), _mm_packs_epi32(v[2], v[3])));
+    }
+}
+
+#include "kernels/quantize_kv.inc"
+
 // ---- attention: sixteen columns of K (slots) or V (dimensions) at a time, widened for all queries
 
 constexpr uint32_t kColumns = 16;
 
-// n rows, `stride` halves apart, of n_columns <= kColumns; columns behind them become zeros.
-void widen_columns(const uint16_t* halves, size_t stride, uint32_t n, uint32_t n_columns,
-                   float (*out)[kColumns]) {
-    for (uint32_t i = 0; i < n; ++i, halves += stride) {
-        uint16_t padded[kColumns] = {};
-        const uint16_t* row = halves;
-        if (n_columns < kColumns) {
-            std::memcpy(padded, halves, n_columns * sizeof(uint16_t));
+PICOLM_INLINE void halves16(const uint16_t* halves, float* out) {
+    halves_to_floats(halves, out);
+    halves_to_floats(halves + 8, out + 8);
+}
+// out = scale * q; scale has one value for each of the sixteen or, kSame, one for all.
+template <bool kSame>
+PICOLM_INLINE void bytes16(Vec bytes, const float* scale, float* out) {
+    Vec words[2];
+    widen_signed(bytes, words);
+    for (int w = 0; w < 2; ++w) {
+        const Vec low = _mm_srai_epi32(_mm_unpacklo_epi16(words[w], words[w]), 16);
+        const Vec high = _mm_srai_epi32(_mm_unpackhi_epi16(words[w], words[w]), 16);
+        const VecF f0 = kSame ? _mm_set1_ps(*scale) : _mm_loadu_ps(scale + 8 * w);
+        const VecF f1 = kSame ? f0 : _mm_loadu_ps(scale + 8 * w + 4);
+        _mm_storeu_ps(out + 8 * w, _mm_mul_ps(f0, _mm_cvtepi32_ps(low)));
+        _mm_storeu_ps(out + 8 * w + 4, _mm_mul_ps(f1, _mm_cvtepi32_ps(high)));
+    }
+}
+PICOLM_INLINE Vec low_nibbles(Vec pairs) {
+    return _mm_sub_epi8(_mm_and_si128(pairs, _mm_set1_epi8(15)), _mm_set1_epi8(8));
+}
+PICOLM_INLINE Vec high_nibbles(Vec pairs) {
+    return low_nibbles(_mm_srli_epi16(pairs, 4));
+}
+
+// n dimensions of K from d on, at sixteen slots from j on. d is a multiple of 32.
+template <KvType kType>
+void widen_k(const KvParts& parts, uint32_t d, uint32_t n, uint32_t j, float (*out)[kColumns]) {
+    float scale[kColumns] = {};
+    for (uint32_t i = 0; i < n; ++i, ++d) {
+        if (kType != KvType::f16 && i % kKvBlock == 0)
+            halves16(parts.scales + d / kKvBlock * kPage + j, scale);
+        if constexpr (kType == KvType::f16)
+            halves16(reinterpret_cast<const uint16_t*>(parts.data) + d * kPage + j, out[i]);
+        if constexpr (kType == KvType::q8_0)
+            bytes16<false>(load(parts.data + d * kPage + j), scale, out[i]);
+        if constexpr (kType == KvType::q4_0) {
+            const Vec pairs = load(parts.data + d / 2 * kPage + j);
+            bytes16<false>(i % 2 == 0 ? low_nibbles(pairs) : high_nibbles(pairs), scale, out[i]);
+        }
+    }
+}
+
+// All slots of V, n <= 16 dimensions from d on, a multiple of 16; columns behind them become zeros.
+template <KvType kType>
+void widen_v(const KvParts& parts, uint32_t n_v, uint32_t d, uint32_t n, float (*out)[kColumns]) {
+    const uint32_t row_bytes = kv_data_bytes(kType, n_v), n_bytes = kv_data_bytes(kType, n);
+    const uint8_t* data = parts.data + kv_data_bytes(kType, d);
+    float scale[kPage];
+    for (uint32_t j = 0; kType != KvType::f16 && j < kPage; j += 16)
+        halves16(parts.scales + d / kKvBlock * kPage + j, scale + j);
+    for (uint32_t j = 0; j < kPage; ++j, data += row_bytes) {
+        uint8_t padded[2 * kColumns] = {};
+        const uint8_t* row = data;
+        if (n_bytes < kv_data_bytes(kType, kColumns)) {
+            std::memcpy(padded, data, n_bytes);
             row = padded;
         }
-        halves_to_floats(row, out[i]);
-        halves_to_floats(row + 8, out[i] + 8);
+        if constexpr (kType == KvType::f16)
+            halves16(reinterpret_cast<const uint16_t*>(row), out[j]);
+        if constexpr (kType == KvType::q8_0) bytes16<true>(load(row), scale + j, out[j]);
+        if constexpr (kType == KvType::q4_0) {
+            const Vec pairs = _mm_loadl_epi64(reinterpret_cast<const Vec*>(row));
+            bytes16<true>(_mm_unpacklo_epi8(low_nibbles(pairs), high_nibbles(pairs)), scale + j,
+                          out[j]);
+        }
     }
 }
 
@@ -228,15 +321,17 @@ PICOLM_INLINE void weigh(float* sum, const float* factor, const float (*rows)[kC
 constexpr uint32_t kQueryGroup = 16;
 
 // p[query][slot] = sum over d, in order, of q[d] * k[d][slot].
+template <KvType kType>
 void scores(const AttnPage& page, uint32_t n_k, const AttnQuery* queries, uint32_t n_q,
             float (*p)[kPage]) {
     constexpr uint32_t kRows = 64;
+    const KvParts parts = kv_parts(page.k, kType, n_k);
     std::memset(p, 0, n_q * sizeof p[0]);
     for (uint32_t j = 0; j < kPage; j += kColumns)
         for (uint32_t d = 0; d < n_k; d += kRows) {
             const uint32_t n = n_k - d < kRows ? n_k - d : kRows;
             float k[kRows][kColumns];
-            widen_columns(page.k + d * kPage + j, kPage, n, kColumns, k);
+            widen_k<kType>(parts, d, n, j, k);
             for (uint32_t i = 0; i < n_q; ++i) weigh(p[i] + j, queries[i].q + d, k, n);
         }
 }
@@ -262,12 +357,14 @@ float soften(AttnQuery& query, float* p) {
     return keep;
 }
 
+template <KvType kType>
 void weigh_values(const AttnPage& page, uint32_t n_v, AttnQuery* queries, uint32_t n_q,
                   const float* keep, const float (*p)[kPage]) {
+    const KvParts parts = kv_parts(page.v, kType, n_v);
     for (uint32_t d = 0; d < n_v; d += kColumns) {
         const uint32_t n = n_v - d < kColumns ? n_v - d : kColumns;
         float v[kPage][kColumns];
-        widen_columns(page.v + d, n_v, kPage, n, v);
+        widen_v<kType>(parts, n_v, d, n, v);
         for (uint32_t i = 0; i < n_q; ++i) {
             const AttnQuery& query = queries[i];
             float sum[kColumns] = {};
@@ -278,16 +375,34 @@ void weigh_values(const AttnPage& page, uint32_t n_v, AttnQuery* queries, uint32
     }
 }
 
-void attn_page(const AttnPage& page, uint32_t n_k, uint32_t n_v, AttnQuery* queries, uint32_t n_q) {
-    for (; n_q > 0;) {
-        const uint32_t n = n_q < kQueryGroup ? n_q : kQueryGroup;
-        float p[kQueryGroup][kPage], keep[kQueryGroup];
-        scores(page, n_k, queries, n, p);
-        for (uint32_t i = 0; i < n; ++i) keep[i] = soften(queries[i], p[i]);
-        weigh_values(page, n_v, queries, n, keep, p);
-        queries += n;
-        n_q -= n;
+void attn_group(const AttnPage& page, uint32_t n_k, uint32_t n_v, AttnQuery* queries,
+                uint32_t n_q) {
+    float p[kQueryGroup][kPage], keep[kQueryGroup];
+    switch (page.types.k) {
+        case KvType::f16:
+            scores<KvType::f16>(page, n_k, queries, n_q, p);
+            break;
+        case KvType::q8_0:
+            scores<KvType::q8_0>(page, n_k, queries, n_q, p);
+            break;
+        case KvType::q4_0:
+            scores<KvType::q4_0>(page, n_k, queries, n_q, p);
+            break;
     }
+    for (uint32_t i = 0; i < n_q; ++i) keep[i] = soften(queries[i], p[i]);
+    switch (page.types.v) {
+        case KvType::f16:
+            return weigh_values<KvType::f16>(page, n_v, queries, n_q, keep, p);
+        case KvType::q8_0:
+            return weigh_values<KvType::q8_0>(page, n_v, queries, n_q, keep, p);
+        case KvType::q4_0:
+            return weigh_values<KvType::q4_0>(page, n_v, queries, n_q, keep, p);
+    }
+}
+
+void attn_page(const AttnPage& page, uint32_t n_k, uint32_t n_v, AttnQuery* queries, uint32_t n_q) {
+    for (uint32_t i = 0; i < n_q; i += kQueryGroup)
+        attn_group(page, n_k, n_v, queries + i, n_q - i < kQueryGroup ? n_q - i : kQueryGroup);
 }
 
 }  // namespace
@@ -300,6 +415,7 @@ void fill_sse2_operators(Kernels& table) {
     table.quantize_q32 = quantize_q32;
     table.rms_norm = rms_norm;
     table.swiglu = swiglu;
+    table.quantize_kv = quantize_kv;
     table.attn_page = attn_page;
 }
 

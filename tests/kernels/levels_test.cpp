@@ -392,6 +392,7 @@ std::vector<const void*> entries(const Kernels& k) {
     add(k.swiglu);
     add(k.rope_norm);
     add(k.to_f16);
+    add(k.quantize_kv);
     add(k.attn_page);
     return all;
 }

@@ -101,6 +101,10 @@ PICOLM_EMULATE __m512i _mm512_cvtepi16_epi32(__m256i v) {
 PICOLM_EMULATE __m512i _mm512_cvtepu16_epi32(__m256i v) {
     return emulated::map<int32_t, uint16_t, __m512i>(v, [](uint16_t x) { return x; });
 }
+#undef _mm512_cvtepi8_epi32
+PICOLM_EMULATE __m512i _mm512_cvtepi8_epi32(__m128i v) {
+    return emulated::map<int32_t, int8_t, __m512i>(v, [](int8_t x) { return x; });
+}
 PICOLM_EMULATE __m128i _mm512_cvtepi32_epi8(__m512i v) {
     return emulated::map<int8_t, int32_t, __m128i>(v, [](int32_t x) { return x; });
 }
@@ -125,6 +129,10 @@ PICOLM_EMULATE __m512 _mm512_maskz_loadu_ps(__mmask16 mask, const void* p) {
 }
 PICOLM_EMULATE __m256i _mm256_maskz_loadu_epi16(__mmask16 mask, const void* p) {
     return emulated::load_masked<uint16_t, __m256i>(mask, p);
+}
+#undef _mm_maskz_loadu_epi8
+PICOLM_EMULATE __m128i _mm_maskz_loadu_epi8(__mmask16 mask, const void* p) {
+    return emulated::load_masked<uint8_t, __m128i>(mask, p);
 }
 PICOLM_EMULATE void _mm512_mask_storeu_ps(void* p, __mmask16 mask, __m512 v) {
     emulated::store_masked<float>(p, mask, v);
