@@ -48,7 +48,8 @@ MemoryPlan Engine::plan(uint32_t n_positions, uint32_t n_logits) const {
     MemoryPlan plan;
     plan.n_positions = n_positions;
     plan.weights = file_.file_size();
-    plan.kv = n_pages * KvGeometry(s).page_bytes();
+    plan.kv = n_pages * kv_geometry().page_bytes();
+    plan.kv_types = options_.kv_types;
     plan.scratch = Forward::scratch_bytes(model_, pool_.n_threads(), forward_->max_chunk());
     plan.logits = uint64_t{s.n_vocab} * (sizeof(float) + 10) + uint64_t{s.n_embd} * sizeof(float);
     if (n_logits > 1)
@@ -60,7 +61,8 @@ MemoryPlan Engine::plan(uint32_t n_positions, uint32_t n_logits) const {
 
 const std::string& Engine::cache_identity() {
     if (identity_.empty())
-        identity_ = picolm::cache_identity(file_, model_, options_.strict_identity);
+        identity_ =
+            picolm::cache_identity(file_, model_, options_.kv_types, options_.strict_identity);
     return identity_;
 }
 

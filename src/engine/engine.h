@@ -18,6 +18,7 @@ namespace picolm {
 struct EngineOptions {
     uint32_t n_threads = 0;        // 0: as many as the machine has fast cores for us
     uint32_t max_chunk = 128;      // tokens of one prefill pass, at least 1
+    KvTypes kv_types;              // what keys and values are rounded to
     bool strict_identity = false;  // hash the whole model file for the cache, not samples of it
 };
 
@@ -32,6 +33,8 @@ class Engine {
     const Model& model() const { return model_; }
     const Tokenizer& tokenizer() const { return *tokenizer_; }
     const Kernels& kernels() const { return kernels_; }
+    KvTypes kv_types() const { return options_.kv_types; }
+    KvGeometry kv_geometry() const { return KvGeometry(model_.spec, options_.kv_types); }
     Forward& forward() { return *forward_; }
     uint32_t n_threads() const { return pool_.n_threads(); }
     // The largest context a session may have: the model's own, at most kMaxContext.

@@ -36,13 +36,13 @@ Key128 model_fingerprint(const GgufFile& file, bool strict) {
     return hasher.digest128();
 }
 
-std::string cache_identity(const GgufFile& file, const Model& model, bool strict) {
+std::string cache_identity(const GgufFile& file, const Model& model, KvTypes types, bool strict) {
     const ModelSpec& s = model.spec;
     const std::vector<double>& f = model.rope.frequencies();
-    return format("format=1;numerics=%s;model=%s%s;kv=f16,f16;geometry=%ux%ux%u+%u;rope=norm,%u,%s",
+    return format("format=1;numerics=%s;model=%s%s;kv=%s;geometry=%ux%ux%u+%u;rope=norm,%u,%s",
                   kNumericsId, strict ? "strict-" : "",
-                  model_fingerprint(file, strict).hex().c_str(), s.n_layer, s.n_head_kv,
-                  s.n_embd_head_k, s.n_embd_head_v, s.n_rot,
+                  model_fingerprint(file, strict).hex().c_str(), kv_types_name(types).c_str(),
+                  s.n_layer, s.n_head_kv, s.n_embd_head_k, s.n_embd_head_v, s.n_rot,
                   hash128(bytes_of(f.data(), f.size())).hex().c_str());
 }
 

@@ -14,6 +14,6 @@ namespace picolm {
 Key128 model_fingerprint(const GgufFile& file, bool strict);
 
 // "format=..;numerics=..;model=..;kv=..;geometry=..;rope=.."
-std::string cache_identity(const GgufFile& file, const Model& model, bool strict);
+std::string cache_identity(const GgufFile& file, const Model& model, KvTypes types, bool strict);
 
 }  // namespace picolm

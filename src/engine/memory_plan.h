@@ -6,6 +6,7 @@
 
 #include "base/machine.h"
 #include "base/result.h"
+#include "kernels/kv_type.h"
 
 namespace picolm {
 
@@ -16,6 +17,7 @@ struct MemoryPlan {
     uint64_t logits = 0;     // logits, hidden state and the sampler's tables
     uint64_t tokenizer = 0;  // estimate
     uint32_t n_positions = 0;
+    KvTypes kv_types;
 
     // What must stay in RAM.
     uint64_t anonymous() const { return kv + scratch + logits + tokenizer; }

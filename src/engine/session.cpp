@@ -67,7 +67,7 @@ struct Session::SaveJob {
 Session::Session(Engine& engine, SessionOptions options)
     : engine_(engine),
       options_(options),
-      kv_(KvGeometry(engine.spec())),
+      kv_(engine.kv_geometry()),
       hidden_(engine.spec().n_embd),
       logits_(engine.spec().n_vocab) {}
 

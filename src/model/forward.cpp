@@ -143,7 +143,8 @@ struct Forward::State {
     uint32_t first = 0;  // position of token 0
     uint32_t n_tok = 0;
     Activations acts;
-    std::atomic<bool> failed{false};  // a value was not finite
+    std::atomic<bool> failed{false};     // a value was not finite
+    std::atomic<bool> kv_failed{false};  // the KV type cannot hold a key or value
     static constexpr int32_t kOutputNorm = INT32_MAX;
     int32_t suspect = -1;  // the layer that computes right now; -1: the embedding
     uint64_t layers_run = 0;
@@ -266,7 +267,6 @@ void Forward::State::rope_and_store(uint32_t index) {
     const uint32_t n_parts = units(n_tok, kTokens);
     pool.run(n_parts * spec.n_head_kv, [&](uint32_t unit, unsigned) {
         const uint32_t head = unit % spec.n_head_kv, t0 = unit / spec.n_head_kv * kTokens;
-        uint16_t half[kMaxHeadSize];
         for (uint32_t t = t0; t < std::min(t0 + kTokens, n_tok); ++t) {
             const float* cos = b.cos + size_t{t} * spec.n_rot / 2;
             const float* sin = b.sin + size_t{t} * spec.n_rot / 2;
@@ -277,12 +277,9 @@ void Forward::State::rope_and_store(uint32_t index) {
             }
             float* k = b.k + (size_t{t} * spec.n_head_kv + head) * n_k;
             kernels.rope_norm(k, cos, sin, spec.n_rot);
-            const uint32_t page = (first + t) / kPage, slot = (first + t) % kPage;
-            kernels.to_f16(k, half, n_k);
-            uint16_t* column = kv->k(page, index, head) + slot;
-            for (uint32_t d = 0; d < n_k; ++d) column[size_t{d} * kPage] = half[d];
             const float* v = b.v + (size_t{t} * spec.n_head_kv + head) * n_v;
-            kernels.to_f16(v, kv->v(page, index, head) + size_t{slot} * n_v, n_v);
+            if (!kv->write(kernels, index, head, first + t, k, v))
+                kv_failed.store(true, std::memory_order_relaxed);
         }
     });
 }
@@ -365,6 +362,7 @@ void Forward::State::layer(uint32_t index) {
     if (failed) return;
     project_qkv(w);
     rope_and_store(index);
+    if (kv_failed) return;
     attention(index);
     prepare_rows(output, w.attn_output.n_in, b.att);
     project_residual(w.attn_output, w.attn_output_bias);
@@ -392,10 +390,15 @@ bool Forward::State::residual_finite() const {
 }
 
 Status Forward::State::check_finite() const {
-    if (!failed) return {};
+    if (!failed && !kv_failed) return {};
     const std::string who = suspect == kOutputNorm ? "the output norm"
                             : suspect < 0          ? "the token embedding"
                                                    : format("layer %d", suspect);
+    if (kv_failed)
+        return Error{ErrorKind::corrupt,
+                     format("%s gave a key or value that is not finite or too large for the KV "
+                            "types %s; f16 may hold it, or the model's weights are damaged",
+                            who.c_str(), kv_types_name(kv->geometry().types).c_str())};
     return Error{ErrorKind::corrupt,
                  who +
                      " gave a value that is not finite; the model's weights are damaged or not "
@@ -438,7 +441,7 @@ Status Forward::run(KvSequence& sequence, std::span<const uint32_t> tokens, uint
     s.kv = &sequence;
     s.first = sequence.n_positions();
     s.n_tok = static_cast<uint32_t>(tokens.size());
-    s.failed = false;
+    s.failed = s.kv_failed = false;
     s.suspect = -1;
     TRY(sequence.reserve(s.first + s.n_tok));
     {

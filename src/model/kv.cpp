@@ -10,14 +10,60 @@
 
 namespace picolm {
 
-KvGeometry::KvGeometry(const ModelSpec& spec)
+namespace {
+
+// The longest key or value that a model file may have (model/spec.cpp).
+constexpr uint32_t kMaxHead = 1 << 12;
+
+// A piece of a page or of a payload of n positions: [rows, n] units of some bytes each.
+struct Piece {
+    uint32_t rows;
+    uint32_t unit;
+};
+
+// The pieces of one KV head, in order.
+struct Pieces {
+    Piece at[2];
+    uint32_t n;
+};
+Pieces k_pieces(const KvGeometry& g) {
+    const uint32_t size = g.n_embd_head_k;
+    if (g.types.k == KvType::f16) return {{{size, 2}}, 1};
+    return {{{kv_blocks(g.types.k, size), 2}, {kv_data_bytes(g.types.k, size), 1}}, 2};
+}
+Pieces v_pieces(const KvGeometry& g) {
+    const uint32_t row = kv_data_bytes(g.types.v, g.n_embd_head_v);
+    if (g.types.v == KvType::f16) return {{{1, row}}, 1};
+    return {{{kv_blocks(g.types.v, g.n_embd_head_v), 2}, {1, row}}, 2};
+}
+
+// visit(piece) for all of a page in its order.
+template <typename Visit>
+void for_each_piece(const KvGeometry& g, Visit visit) {
+    const Pieces kinds[2] = {k_pieces(g), v_pieces(g)};
+    for (uint32_t layer = 0; layer < g.n_layer; ++layer)
+        for (const Pieces& kind : kinds)
+            for (uint32_t head = 0; head < g.n_head_kv; ++head)
+                for (uint32_t i = 0; i < kind.n; ++i) visit(kind.at[i]);
+}
+
+// values[i] of one position goes to column `slot` of row i.
+template <typename T>
+void scatter(const T* values, uint32_t n, T* rows, uint32_t slot) {
+    for (uint32_t i = 0; i < n; ++i) rows[size_t{i} * kPage + slot] = values[i];
+}
+
+}  // namespace
+
+KvGeometry::KvGeometry(const ModelSpec& spec, KvTypes kv_types)
     : n_layer(spec.n_layer),
       n_head_kv(spec.n_head_kv),
       n_embd_head_k(spec.n_embd_head_k),
-      n_embd_head_v(spec.n_embd_head_v) {}
+      n_embd_head_v(spec.n_embd_head_v),
+      types(kv_types) {}
 
 size_t KvGeometry::position_bytes() const {
-    return size_t{n_layer} * n_head_kv * (n_embd_head_k + n_embd_head_v) * sizeof(uint16_t);
+    return size_t{n_layer} * n_head_kv * (k_bytes() + v_bytes());
 }
 
 // Straight from the system, so that what is not touched costs nothing and what is freed goes back.
@@ -27,11 +73,11 @@ Result<std::shared_ptr<KvPage>> KvPage::allocate(size_t bytes, bool whole) {
     if (data == MAP_FAILED)
         return Error{ErrorKind::no_memory,
                      format("no memory for another KV page of %s", format_bytes(bytes).c_str())};
-    return std::shared_ptr<KvPage>(new KvPage(static_cast<uint16_t*>(data), bytes, nullptr));
+    return std::shared_ptr<KvPage>(new KvPage(static_cast<uint8_t*>(data), bytes, nullptr));
 }
 
 std::shared_ptr<KvPage> KvPage::borrow(Bytes bytes, std::shared_ptr<const void> hold) {
-    auto* data = reinterpret_cast<uint16_t*>(const_cast<uint8_t*>(bytes.data()));
+    auto* data = const_cast<uint8_t*>(bytes.data());
     return std::shared_ptr<KvPage>(new KvPage(data, bytes.size(), std::move(hold)));
 }
 
@@ -41,13 +87,13 @@ KvPage::~KvPage() {
 
 size_t KvSequence::k_offset(uint32_t layer, uint32_t head) const {
     const KvGeometry& g = geometry_;
-    const size_t per_layer = size_t{g.n_head_kv} * (g.n_embd_head_k + g.n_embd_head_v);
-    return (layer * per_layer + size_t{head} * g.n_embd_head_k) * kPage;
+    const size_t per_layer = g.n_head_kv * (g.k_bytes() + g.v_bytes());
+    return (layer * per_layer + head * g.k_bytes()) * kPage;
 }
 
 size_t KvSequence::v_offset(uint32_t layer, uint32_t head) const {
     const KvGeometry& g = geometry_;
-    return k_offset(layer, g.n_head_kv) + size_t{head} * g.n_embd_head_v * kPage;
+    return k_offset(layer, g.n_head_kv) + head * g.v_bytes() * kPage;
 }
 
 Status KvSequence::reserve(uint32_t end) {
@@ -75,39 +121,57 @@ void KvSequence::truncate(uint32_t end) {
 }
 
 AttnPage KvSequence::attn_page(uint32_t page, uint32_t layer, uint32_t head) const {
-    const uint16_t* data = pages_[page]->data();
-    return {data + k_offset(layer, head), data + v_offset(layer, head)};
+    const uint8_t* data = std::as_const(*pages_[page]).data();
+    return {data + k_offset(layer, head), data + v_offset(layer, head), geometry_.types};
 }
 
-uint16_t* KvSequence::k(uint32_t page, uint32_t layer, uint32_t head) {
-    return pages_[page]->data() + k_offset(layer, head);
-}
+bool KvSequence::write(const Kernels& kernels, uint32_t layer, uint32_t head, uint32_t position,
+                       const float* k, const float* v) {
+    const KvGeometry& g = geometry_;
+    const uint32_t slot = position % kPage;
+    uint8_t* page = pages_[position / kPage]->data();
+    uint16_t halves[kMaxHead];
+    uint8_t bytes[kMaxHead];
 
-uint16_t* KvSequence::v(uint32_t page, uint32_t layer, uint32_t head) {
-    return pages_[page]->data() + v_offset(layer, head);
+    uint8_t* to = page + k_offset(layer, head);
+    uint32_t n = g.n_embd_head_k;
+    if (g.types.k == KvType::f16) {
+        kernels.to_f16(k, halves, n);
+        scatter(halves, n, reinterpret_cast<uint16_t*>(to), slot);
+    } else {
+        if (!kernels.quantize_kv(g.types.k, k, n, halves, bytes)) return false;
+        const uint32_t n_blocks = kv_blocks(g.types.k, n);
+        scatter(halves, n_blocks, reinterpret_cast<uint16_t*>(to), slot);
+        scatter(bytes, kv_data_bytes(g.types.k, n), to + size_t{2} * n_blocks * kPage, slot);
+    }
+
+    to = page + v_offset(layer, head);
+    n = g.n_embd_head_v;
+    if (g.types.v == KvType::f16) {
+        kernels.to_f16(v, reinterpret_cast<uint16_t*>(to) + size_t{slot} * n, n);
+        return true;
+    }
+    const uint32_t n_blocks = kv_blocks(g.types.v, n), row = kv_data_bytes(g.types.v, n);
+    uint8_t* rows = to + size_t{2} * n_blocks * kPage;
+    if (!kernels.quantize_kv(g.types.v, v, n, halves, rows + size_t{slot} * row)) return false;
+    scatter(halves, n_blocks, reinterpret_cast<uint16_t*>(to), slot);
+    return true;
 }
 
 void KvSequence::export_positions(uint32_t first, uint32_t n,
                                   const std::function<void(Bytes)>& sink) const {
     assert(n > 0 && first + n <= n_positions_ && first / kPage == (first + n - 1) / kPage);
-    const KvGeometry& g = geometry_;
-    const uint32_t page = first / kPage, slot = first % kPage;
-    const auto bytes = [](const uint16_t* halves, size_t count) {
-        return Bytes(reinterpret_cast<const uint8_t*>(halves), count * sizeof(uint16_t));
-    };
-    if (n == kPage) return sink(bytes(pages_[page]->data(), g.page_bytes() / sizeof(uint16_t)));
-    std::vector<uint16_t> columns(size_t{n} * g.n_embd_head_k);
-    for (uint32_t layer = 0; layer < g.n_layer; ++layer) {
-        for (uint32_t head = 0; head < g.n_head_kv; ++head) {
-            const uint16_t* k = attn_page(page, layer, head).k;
-            for (uint32_t d = 0; d < g.n_embd_head_k; ++d)
-                std::memcpy(&columns[size_t{d} * n], k + d * kPage + slot, n * sizeof(uint16_t));
-            sink(bytes(columns.data(), columns.size()));
-        }
-        for (uint32_t head = 0; head < g.n_head_kv; ++head)
-            sink(bytes(attn_page(page, layer, head).v + size_t{slot} * g.n_embd_head_v,
-                       size_t{n} * g.n_embd_head_v));
-    }
+    const uint32_t slot = first % kPage;
+    const uint8_t* from = std::as_const(*pages_[first / kPage]).data();
+    if (n == kPage) return sink(Bytes(from, geometry_.page_bytes()));
+    std::vector<uint8_t> columns;
+    for_each_piece(geometry_, [&](const Piece& piece) {
+        const size_t bytes = size_t{n} * piece.unit, row_bytes = size_t{kPage} * piece.unit;
+        columns.resize(piece.rows * bytes);
+        for (uint32_t row = 0; row < piece.rows; ++row, from += row_bytes)
+            std::memcpy(&columns[row * bytes], from + size_t{slot} * piece.unit, bytes);
+        sink(Bytes(columns));
+    });
 }
 
 Status KvSequence::append_saved(uint32_t first, uint32_t n, uint32_t from, uint32_t used,
@@ -125,19 +189,14 @@ Status KvSequence::append_saved(uint32_t first, uint32_t n, uint32_t from, uint3
 
 void KvSequence::copy_positions(uint32_t first, uint32_t n, uint32_t from, uint32_t used,
                                 Bytes payload) {
-    const KvGeometry& g = geometry_;
-    const uint32_t page = from / kPage, slot = from % kPage, skip = from - first;
-    const auto* in = reinterpret_cast<const uint16_t*>(payload.data());
-    for (uint32_t layer = 0; layer < g.n_layer; ++layer) {
-        for (uint32_t head = 0; head < g.n_head_kv; ++head, in += size_t{n} * g.n_embd_head_k)
-            for (uint32_t d = 0; d < g.n_embd_head_k; ++d)
-                std::memcpy(k(page, layer, head) + d * kPage + slot, in + size_t{d} * n + skip,
-                            used * sizeof(uint16_t));
-        for (uint32_t head = 0; head < g.n_head_kv; ++head, in += size_t{n} * g.n_embd_head_v)
-            std::memcpy(v(page, layer, head) + size_t{slot} * g.n_embd_head_v,
-                        in + size_t{skip} * g.n_embd_head_v,
-                        size_t{used} * g.n_embd_head_v * sizeof(uint16_t));
-    }
+    const uint32_t slot = from % kPage, skip = from - first;
+    uint8_t* to = pages_[from / kPage]->data();
+    const uint8_t* in = payload.data();
+    for_each_piece(geometry_, [&](const Piece& piece) {
+        const size_t unit = piece.unit;
+        for (uint32_t row = 0; row < piece.rows; ++row, to += kPage * unit, in += n * unit)
+            std::memcpy(to + slot * unit, in + skip * unit, used * unit);
+    });
 }
 
 }  // namespace picolm

@@ -1,12 +1,17 @@
 // KV memory: pages of 64 consecutive positions, all layers together, allocated when a sequence
 // reaches them. A page may be shared by several sequences; whoever writes to a shared page first
-// gets a copy of its own. Keys and values are f16, rounded before they are used.
+// gets a copy of its own. Keys and values are rounded to their storage type before they are used.
 //
-// Inside a page: for each layer K, then V.
-//   K  f16 [n_head_kv, n_embd_head_k, n]   transposed: positions are the lanes of q.k
-//   V  f16 [n_head_kv, n, n_embd_head_v]
-// with n = 64. The payload of a saved record is the same with n = its number of positions, so that
-// the record of a full page is a page. docs/KVC.md.
+// Inside a page: for each layer K of every KV head, then V of every KV head.
+//             K                                  V
+//   f16       f16 [size, n]                      f16 [n, size]
+//   q8_0      f16 [blocks, n], int8 [size, n]    f16 [blocks, n], int8 [n, size]
+//   q4_0      f16 [blocks, n], byte [pairs, n]   f16 [blocks, n], byte [n, pairs]
+// with n = 64, blocks = ceil(size / 32), pairs = ceil(size / 2). K is transposed: positions are the
+// lanes of q.k. The scales of both are too: a kernel reads those of a block in one go. A byte of
+// q4_0 holds two elements of one position, so that positions are written and copied one by one. The
+// payload of a saved record is the same with n = its number of positions, so that the record of a
+// full page is a page. kernels/kv_type.h, docs/KVC.md.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +31,11 @@ struct KvGeometry {
     uint32_t n_head_kv = 0;
     uint32_t n_embd_head_k = 0;
     uint32_t n_embd_head_v = 0;
+    KvTypes types;
 
-    explicit KvGeometry(const ModelSpec& spec);
+    explicit KvGeometry(const ModelSpec& spec, KvTypes kv_types = {});
+    size_t k_bytes() const { return kv_row_bytes(types.k, n_embd_head_k); }  // position and head
+    size_t v_bytes() const { return kv_row_bytes(types.v, n_embd_head_v); }
     size_t position_bytes() const;  // of all layers
     size_t page_bytes() const { return position_bytes() * kPage; }
 };
@@ -44,13 +52,13 @@ class KvPage {
     KvPage& operator=(const KvPage&) = delete;
 
     bool borrowed() const { return hold_ != nullptr; }
-    uint16_t* data() { return data_; }  // REQUIRES: !borrowed()
-    const uint16_t* data() const { return data_; }
+    uint8_t* data() { return data_; }  // REQUIRES: !borrowed()
+    const uint8_t* data() const { return data_; }
 
   private:
-    KvPage(uint16_t* data, size_t bytes, std::shared_ptr<const void> hold)
+    KvPage(uint8_t* data, size_t bytes, std::shared_ptr<const void> hold)
         : data_(data), bytes_(bytes), hold_(std::move(hold)) {}
-    uint16_t* data_;
+    uint8_t* data_;
     size_t bytes_;
     std::shared_ptr<const void> hold_;
 };
@@ -74,22 +82,26 @@ class KvSequence {
 
     // One KV head of one layer of a page.
     AttnPage attn_page(uint32_t page, uint32_t layer, uint32_t head) const;
-    uint16_t* k(uint32_t page, uint32_t layer, uint32_t head);  // [n_embd_head_k, kPage]
-    uint16_t* v(uint32_t page, uint32_t layer, uint32_t head);  // [kPage, n_embd_head_v]
+    // Rounds k [n_embd_head_k] and v [n_embd_head_v] of one KV head to their types and stores them
+    // at a position, which is reserved and not committed. Positions and heads may be written by
+    // different threads at once. False when a type other than f16 cannot hold a value: it is not
+    // finite or too large.
+    bool write(const Kernels& kernels, uint32_t layer, uint32_t head, uint32_t position,
+               const float* k, const float* v);
 
     // The payload of positions [first, first + n), piece by piece. REQUIRES: they are committed and
     // lie inside one page.
     void export_positions(uint32_t first, uint32_t n, const std::function<void(Bytes)>& sink) const;
     // Appends positions [from, from + used) out of a payload of [first, first + n). A full page is
     // used where it lies, kept there by `hold`; anything else is copied.
-    // REQUIRES: from == n_positions(), one page, payload is n * position_bytes() long and 2-byte
-    // aligned, hold is not null.
+    // REQUIRES: from == n_positions(), one page, payload is n * position_bytes() long, that of a
+    // full page 2-byte aligned; hold is not null.
     Status append_saved(uint32_t first, uint32_t n, uint32_t from, uint32_t used, Bytes payload,
                         const std::shared_ptr<const void>& hold);
 
   private:
     void copy_positions(uint32_t first, uint32_t n, uint32_t from, uint32_t used, Bytes payload);
-    size_t k_offset(uint32_t layer, uint32_t head) const;  // in halves
+    size_t k_offset(uint32_t layer, uint32_t head) const;  // in bytes, from the start of a page
     size_t v_offset(uint32_t layer, uint32_t head) const;
 
     KvGeometry geometry_;

@@ -255,50 +255,5 @@ TEST(RopeTest, AnglesInDouble) {
     }
 }
 
-TEST(KvTest, BorrowedAndSharedPages) {
-    ModelSpec spec;
-    spec.n_layer = 2;
-    spec.n_head_kv = 2;
-    spec.n_embd_head_k = 3;
-    spec.n_embd_head_v = 5;
-    const KvGeometry g(spec);
-    KvSequence a(g);
-    ASSERT_TRUE(a.reserve(130));
-    for (uint32_t page = 0; page < 3; ++page)
-        for (uint32_t layer = 0; layer < 2; ++layer)
-            for (uint32_t head = 0; head < 2; ++head) {
-                for (int i = 0; i < 3 * kPage; ++i)
-                    a.k(page, layer, head)[i] = static_cast<uint16_t>(1000 * page + 7 * i + head);
-                for (int i = 0; i < 5 * kPage; ++i)
-                    a.v(page, layer, head)[i] = static_cast<uint16_t>(3000 * layer + i + page);
-            }
-    a.commit(130);
-    const auto exported = [](const KvSequence& s, uint32_t first, uint32_t n) {
-        auto bytes = std::make_shared<std::vector<uint8_t>>();
-        s.export_positions(
-            first, n, [&](Bytes part) { bytes->insert(bytes->end(), part.begin(), part.end()); });
-        return bytes;
-    };
-    // A full page, then a part of a record, then the rest of it.
-    const auto page0 = exported(a, 0, 64), part = exported(a, 70, 20), head = exported(a, 64, 6);
-    ASSERT_EQ(page0->size(), g.page_bytes());
-    KvSequence b(g);
-    ASSERT_TRUE(b.append_saved(0, 64, 0, 64, *page0, page0));
-    ASSERT_TRUE(b.append_saved(64, 6, 64, 6, *head, head));
-    ASSERT_TRUE(b.append_saved(70, 20, 70, 11, *part, part));
-    ASSERT_TRUE(b.append_saved(70, 20, 81, 9, *part, part));
-    ASSERT_EQ(b.n_positions(), 90u);
-    EXPECT_EQ(*exported(b, 0, 64), *exported(a, 0, 64));
-    EXPECT_EQ(*exported(b, 64, 26), *exported(a, 64, 26));
-    // Going on inside a borrowed page makes a copy of it.
-    const std::vector<uint8_t> before = *page0;
-    b.truncate(50);
-    ASSERT_TRUE(b.reserve(51));
-    b.k(0, 0, 0)[50] = 0xffff;
-    b.commit(51);
-    EXPECT_EQ(*page0, before);
-    EXPECT_EQ(*exported(b, 0, 50), *exported(a, 0, 50));
-}
-
 }  // namespace
 }  // namespace picolm
