@@ -25,6 +25,8 @@ constexpr uint32_t kTokens = 70;  // more than one page of 64 positions
 
 constexpr uint32_t kLong = 2000;  // positions of the long prompt
 
+KvTypes kv_types;  // of all models; the sliding windows are f16
+
 struct Chunking {
     const char* name;
     unsigned n_threads;
@@ -91,7 +93,7 @@ Result<std::vector<float>> all_logits(const Model& model, std::span<const uint32
     TRY(const Kernels* kernels, select_kernels());
     ThreadPool pool(chunking.n_threads);
     TRY(auto forward, Forward::create(model, *kernels, pool, kTokens));
-    KvSequence kv{KvGeometry(model.spec)};
+    KvSequence kv{KvGeometry(model.spec, kv_types)};
     std::vector<float> hidden(size_t{kTokens} * model.spec.n_embd);
     std::vector<float> logits(tokens.size() * model.spec.n_vocab);
     size_t chunk = 0;
@@ -164,7 +166,7 @@ Status hash_long_prompt(Hasher& total) {
     TRY(const Kernels* kernels, select_kernels());
     ThreadPool pool(2);
     TRY(auto forward, Forward::create(model, *kernels, pool, 128));
-    KvSequence kv{KvGeometry(model.spec)};
+    KvSequence kv{KvGeometry(model.spec, kv_types)};
     std::vector<uint32_t> tokens(kLong);
     for (uint32_t i = 0; i < kLong; ++i) tokens[i] = (1 + i * 7919) % model.spec.n_vocab;
     std::vector<float> hidden(model.spec.n_embd), logits(model.spec.n_vocab);
@@ -238,10 +240,19 @@ int main(int argc, char** argv) {
     CLI::App app("Prints one hash of logits, equal on every machine.");
     app.add_option("MODEL.gguf", paths, "models; none: small random ones of every format");
     app.add_option("--level", level, "instruction-set level, as in PICOLM_ISA; best: the default");
+    std::string kv_name = "f16";
+    app.add_option("--kv-type", kv_name, "KV types, as the program's option (f16)");
     app.add_flag("--levels", list, "only print the levels usable here, best first");
     app.add_flag("--verbose", verbose, "a line per model on standard error");
     CLI11_PARSE(app, argc, argv);
     if (!level.empty()) setenv("PICOLM_ISA", level.c_str(), 1);
+
+    const std::optional<KvTypes> parsed = parse_kv_types(kv_name);
+    if (!parsed) {
+        std::fprintf(stderr, "logits_hash: --kv-type: known are %s\n", known_kv_types().c_str());
+        return 1;
+    }
+    kv_types = *parsed;
 
     if (list)
         for (const std::string_view name : usable_levels())

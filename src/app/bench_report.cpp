@@ -55,9 +55,9 @@ std::string table(const BenchReport& report) {
                report.name.empty() ? "" : ", ", printable(report.name).c_str(),
                format_bytes(report.model_bytes).c_str(),
                format_bytes(report.weight_bytes_per_token).c_str());
-    text += format("Machine: %s, %u cores; kernels: %s; picolm %s\n\n",
+    text += format("Machine: %s, %u cores; kernels: %s; KV types: %s; picolm %s\n\n",
                    report.cpu.empty() ? "unknown" : report.cpu.c_str(), report.n_cores,
-                   report.isa.c_str(), PICOLM_VERSION);
+                   report.isa.c_str(), report.kv_types.c_str(), PICOLM_VERSION);
     text += format("%-20s %7s %10s %10s %10s  %-5s %8s  %-5s %5s\n", "test", "threads", "median",
                    "least", "most", "unit", "of read", "state", "runs");
     for (const BenchRow& row : report.rows) text += table_line(report, row);
@@ -124,6 +124,7 @@ std::string json(const BenchReport& report) {
     out["threads"] = report.threads;
     out["decode_tokens"] = report.n_decode;
     out["chunk"] = report.max_chunk;
+    out["kv_types"] = report.kv_types;
     out["rows"] = Json::array();
     for (const BenchRow& row : report.rows) out["rows"].push_back(json_row(report, row));
     out["memory"] = {{"peak_resident", report.peak_resident},

@@ -30,6 +30,7 @@ struct BenchReport {
     uint32_t n_cores = 0;
     uint32_t n_decode = 0;
     uint32_t max_chunk = 0;
+    std::string kv_types;  // of keys and values
     std::vector<uint32_t> threads;
     std::vector<BenchRow> rows;
     uint64_t peak_resident = 0;   // the whole process, the mapped model included

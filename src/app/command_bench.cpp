@@ -103,6 +103,7 @@ Result<std::unique_ptr<Engine>> Bench::open(uint32_t n_threads) const {
     EngineOptions options;
     options.n_threads = n_threads;
     options.max_chunk = options_.max_chunk;
+    options.kv_types = options_.kv_types;
     TRY(std::unique_ptr<Engine> engine, Engine::open(options_.model, std::move(options)));
     set_model_bytes(
         {engine->file().header_bytes().data(), static_cast<size_t>(engine->file().file_size())});
@@ -120,6 +121,7 @@ void Bench::describe_machine() {
     report_.n_cores = read_cpu_facts().n_cores;
     report_.n_decode = options_.n_decode;
     report_.max_chunk = options_.max_chunk;
+    report_.kv_types = kv_types_name(options_.kv_types);
     n_vocab_ = engine_->spec().n_vocab;
 }
 

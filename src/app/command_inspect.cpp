@@ -128,7 +128,9 @@ std::string describe_machine() {
 
 // What can only be said of a model that can be run; the error says why it cannot.
 Result<std::string> describe_plan(const InspectOptions& options) {
-    TRY(const std::unique_ptr<Engine> engine, Engine::open(options.model, {}));
+    EngineOptions engine_options;
+    engine_options.kv_types = options.kv_types;
+    TRY(const std::unique_ptr<Engine> engine, Engine::open(options.model, engine_options));
     const uint32_t n_ctx =
         options.n_ctx == 0 ? engine->max_context() : std::min(options.n_ctx, engine->max_context());
     const MemoryPlan plan = engine->plan(n_ctx);

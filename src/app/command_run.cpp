@@ -149,9 +149,9 @@ void Run::show_statistics() {
                       describe_finish(*generated_, options_.n_predict, session_->n_ctx()));
     else if (cancel_signal() != 0)
         console_.info("Finish reason: cancelled");
-    console_.info(describe_statistics(synced_ ? &*synced_ : nullptr,
-                                      generated_ ? &*generated_ : nullptr, times_,
-                                      session_->kv_bytes() + plan.scratch + plan.logits));
+    console_.info(describe_statistics(
+        synced_ ? &*synced_ : nullptr, generated_ ? &*generated_ : nullptr, times_,
+        session_->kv_bytes() + plan.scratch + plan.logits, engine_->kv_types()));
 }
 
 // A failure is a warning: the answer is out already.

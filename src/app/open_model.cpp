@@ -19,6 +19,7 @@ Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options, Console
         console.info(format("Note: -j %u is more than the %u CPUs this process may use: %u threads",
                             options.n_threads, n_cpus, n_cpus));
     engine_options.max_chunk = options.max_chunk;
+    engine_options.kv_types = options.kv_types;
     engine_options.strict_identity = strict_identity;
     TRY(std::unique_ptr<Engine> engine, Engine::open(options.model, std::move(engine_options)));
     set_model_bytes(

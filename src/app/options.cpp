@@ -82,6 +82,21 @@ CLI::Option* add_real(CLI::App& app, const std::string& names, double& target, d
                      });
 }
 
+CLI::Option* add_kv_type(CLI::App& app, KvTypes& target) {
+    return add_value(app, "--kv-type", "TYPE",
+                     "what keys and values are rounded to: f16 (the default), q8_0 (about half of "
+                     "the memory) or q4_0 (about a quarter); two with a comma: keys, then values",
+                     [&target](const std::string& text) {
+                         const std::optional<KvTypes> types = parse_kv_types(text);
+                         if (!types)
+                             refuse("--kv-type",
+                                    "one of " + known_kv_types() +
+                                        ", or two of them with a comma between (keys,values)",
+                                    text);
+                         target = *types;
+                     });
+}
+
 void add_seed(CLI::App& app, RunOptions& o) {
     const std::string names = "-s,--seed";
     add_value(
@@ -121,6 +136,7 @@ void add_engine_options(CLI::App& app, ModelOptions& o, const std::string& group
     add_integer(app, "--chunk", o.max_chunk, 1, 4096,
                 "prompt tokens that are computed together (128); never changes the answer")
         ->group(group);
+    add_kv_type(app, o.kv_types)->group(group);
 }
 
 // Of --verbose and --quiet.
@@ -352,6 +368,7 @@ Result<Command> parse_inspect(int argc, const char* const* argv, int skip) {
     add_model(app, o.model);
     add_integer(app, "-c,--ctx", o.n_ctx, 0, kMaxContext,
                 "plan the memory for this many positions (0: the model's context)");
+    add_kv_type(app, o.kv_types);
     if (std::optional<ShowText> text = parse(app, argc, argv, skip)) return Command(*text);
     return Command(std::move(o));
 }
@@ -458,6 +475,7 @@ Result<Command> parse_bench(int argc, const char* const* argv, int skip) {
         "a test whose one run is expected to take three times as long is skipped; 0: no "
         "limit");
     add_integer(app, "--chunk", o.max_chunk, 1, 4096, "prompt tokens computed together (128)");
+    add_kv_type(app, o.kv_types);
     add_format(app, o.format);
     if (std::optional<ShowText> text = parse(app, argc, argv, skip)) return Command(*text);
     return Command(std::move(o));

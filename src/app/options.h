@@ -11,6 +11,7 @@
 #include "app/cache_choice.h"
 #include "base/result.h"
 #include "decode/sampler.h"
+#include "kernels/kv_type.h"
 
 namespace picolm::app {
 
@@ -22,6 +23,7 @@ struct ModelOptions {
     uint32_t n_ctx = 0;      // 0: the model's
     uint32_t n_threads = 0;  // 0: the engine's choice
     uint32_t max_chunk = 128;
+    KvTypes kv_types;
 };
 
 struct RunOptions : ModelOptions {
@@ -40,6 +42,7 @@ struct RunOptions : ModelOptions {
 struct InspectOptions {
     std::string model;
     uint32_t n_ctx = 0;
+    KvTypes kv_types;
 };
 
 enum class BenchFormat { table, csv, json };
@@ -54,6 +57,7 @@ struct BenchOptions {
     uint32_t runs = 5;
     uint32_t row_seconds = 20;  // 0: no limit
     uint32_t max_chunk = 128;
+    KvTypes kv_types;
     BenchFormat format = BenchFormat::table;
 };
 

@@ -85,7 +85,7 @@ std::string describe_finish(const GenerateReport& report, uint32_t max_tokens, u
 }
 
 std::string describe_statistics(const SyncReport* synced, const GenerateReport* generated,
-                                const RunTimes& times, uint64_t state_bytes) {
+                                const RunTimes& times, uint64_t state_bytes, KvTypes kv_types) {
     std::string text;
     if (synced) {
         text += rate_line("Prefill", synced->n_computed, synced->seconds);
@@ -101,8 +101,9 @@ std::string describe_statistics(const SyncReport* synced, const GenerateReport* 
         text += format("Time to first token: %.1f ms after loading (%.1f ms after start)\n",
                        (times.first_token - times.loaded) * 1e3,
                        (times.first_token - times.start) * 1e3);
-    text += format("Memory: %.2f MB runtime state (FP16 KV cache)\n",
-                   static_cast<double>(state_bytes) / (1024.0 * 1024.0));
+    text += format("Memory: %.2f MB runtime state (%s KV cache)\n",
+                   static_cast<double>(state_bytes) / (1024.0 * 1024.0),
+                   kv_types == KvTypes{} ? "FP16" : kv_types_name(kv_types).c_str());
     if (const std::optional<ProcessMemory> memory = read_process_memory())
         text += format("Memory: %s anonymous, %s file-backed\n",
                        format_bytes(memory->anonymous).c_str(),

@@ -28,7 +28,7 @@ struct RunTimes {
 
 // The last lines. `synced` and `generated` are nullptr for what did not happen.
 std::string describe_statistics(const SyncReport* synced, const GenerateReport* generated,
-                                const RunTimes& times, uint64_t state_bytes);
+                                const RunTimes& times, uint64_t state_bytes, KvTypes kv_types);
 
 // The same and more, for machines. What did not happen is nullptr.
 struct RunStatistics {
