@@ -145,6 +145,13 @@ level_hashes() { # PROGRAM...
     [ -n "$host_hash" ]
 }
 
+# The same with other types of keys and values.
+kv_level_hashes() { # PROGRAM...
+    local host_hash=${host_kv_hash-}
+    level_hashes "$@" --kv-type q8_0,q4_0 || return 1
+    host_kv_hash=$host_hash
+}
+
 same_hash() { # PROGRAM...
     local hash
     hash=$("$@") || return 1
@@ -204,6 +211,8 @@ aarch64_levels() { # EMULATOR...
     check "levels of a Cortex-A76" has_levels "dotprod neon generic" "$1" -cpu cortex-a76 $program
     check "levels of AArch64" has_levels "i8mm dotprod neon generic" "$@" -cpu max $program
     check "logits hash of all AArch64 levels" level_hashes "$@" -cpu max $program
+    check "logits hash of all AArch64 levels, KV q8_0 and q4_0" \
+        kv_level_hashes "$@" -cpu max $program
     check "weak symbols aarch64" tools/check_isa_symbols.sh build/aarch64
     check "kernel tests aarch64" emulated_tests "$@" -cpu max -L /usr/aarch64-linux-gnu \
         build/aarch64/tests/test_kernels
@@ -256,6 +265,7 @@ if build release -DPICOLM_TESTS=ON; then
     check "no warnings release" no_warnings release
     check "weak symbols" tools/check_isa_symbols.sh build/release
     check "logits hash of all levels" level_hashes build/release/logits_hash
+    check "logits hash of all levels, KV q8_0 and q4_0" kv_level_hashes build/release/logits_hash
     run_ctest release
     [ $want_cross = no ] || run_cross
 fi

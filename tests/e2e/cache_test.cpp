@@ -50,6 +50,23 @@ TEST_F(Cache, TheSecondRunSkipsPrefillSaysSoAndPrintsTheSame) {
     EXPECT_EQ(second.out, plain(kPrompt).out);
 }
 
+TEST_F(Cache, OneFileHoldsOneKvTypeAtATimeAndSaysSo) {
+    for (const char* types : {"q8_0,q8_0", "q4_0,q4_0", "q8_0,q4_0", "f16,f16"}) {
+        const std::vector<std::string> more = {"--kv-type", types};
+        const Outcome first = cached(kPrompt, more);
+        ASSERT_EQ(first.code, 0) << first;
+        EXPECT_TRUE(first.says("Reused 0 of ")) << first;
+        if (types != std::string("q8_0,q8_0")) {
+            EXPECT_TRUE(first.says("kv: ")) << first;
+            EXPECT_TRUE(first.says(std::string(" there, ") + types + " here")) << first;
+        }
+        const Outcome second = cached(kPrompt, more);
+        EXPECT_TRUE(second.says("\nPrefill: 0 tokens in ")) << second;
+        EXPECT_EQ(second.out, first.out);
+        EXPECT_EQ(second.out, plain(kPrompt, more).out);
+    }
+}
+
 TEST_F(Cache, E1_OtherPromptsOnOneFileAnswerAsWithoutIt) {
     const std::vector<std::string> prompts = {
         kPrompt,

@@ -47,6 +47,17 @@ TEST(Run, PrintsTheStatisticsOfTheOldProgram) {
     EXPECT_FALSE(o.says("Kernels:")) << o;
 }
 
+TEST(Run, TheStatisticsAndThePlanNameTheKvTypes) {
+    std::vector<std::string> args = greedy(tiny_model(), kPrompt, 8);
+    args.insert(args.end(), {"--verbose", "--kv-type", "q8_0,q4_0"});
+    const Outcome o = run(args);
+    ASSERT_EQ(o.code, 0) << o;
+    EXPECT_TRUE(o.says(" MB runtime state (q8_0,q4_0 KV cache)\n")) << o;
+    EXPECT_TRUE(o.says("q8_0,q4_0; come as positions are used\n")) << o;
+    const Outcome shown = run({"inspect", tiny_model(), "--kv-type", "q4_0"});
+    EXPECT_NE(shown.out.find("q4_0,q4_0; come as"), std::string::npos) << shown;
+}
+
 TEST(Run, QuietSaysNothingAndVerboseMore) {
     const std::vector<std::string> args = greedy(tiny_model(), kPrompt, 8);
     const Outcome plain = run(args);

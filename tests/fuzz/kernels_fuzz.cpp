@@ -221,6 +221,14 @@ void elementwise(Input& in) {
         both([&](const Kernels& k, float* v) { k.add(v, y.data(), n); });
         both([&](const Kernels& k, float* v) { k.scale(v, factor, n); });
         both([&](const Kernels& k, float* v) { k.rope_norm(v, y.data(), z.data(), n / 2 * 2); });
+        for (const KvType type : {KvType::q8_0, KvType::q4_0}) {
+            std::vector<uint16_t> scales(kv_blocks(type, n)), level_scales = scales;
+            std::vector<uint8_t> data(kv_data_bytes(type, n)), level_data = data;
+            const bool fits = spec.quantize_kv(type, x.data(), n, scales.data(), data.data());
+            require(level->quantize_kv(type, x.data(), n, level_scales.data(), level_data.data()) ==
+                    fits);
+            require(!fits || (scales == level_scales && data == level_data));
+        }
         std::vector<uint16_t> half_want(n), half_got(n);
         spec.to_f16(x.data(), half_want.data(), n);
         level->to_f16(x.data(), half_got.data(), n);
@@ -242,15 +250,24 @@ struct AttnState {
     }
 };
 
+constexpr KvType kKvTypes[] = {KvType::f16, KvType::q8_0, KvType::q4_0};
+
+// K or V of two pages. Unless `wild`, no scale (or value) is infinite or NaN.
+std::vector<uint16_t> kv_pages(Input& in, KvType type, uint32_t size, bool wild) {
+    std::vector<uint16_t> pages = in.halves(size_t{kv_row_bytes(type, size)} * kPage);
+    for (uint16_t& half : pages)
+        if (!wild) half &= 0xbfff;
+    return pages;
+}
+
 // Two pages; slots that nobody sees keep what the input put there.
 void attention(Input& in) {
     const uint32_t n_q = in.count(19), n_k = in.count(140), n_v = in.count(140);
+    const KvTypes types{kKvTypes[in.byte() % 3], kKvTypes[in.byte() % 3]};
+    const bool wild = in.byte() % 2 != 0;
     const std::vector<float> q = in.floats(size_t{n_q} * n_k);
-    std::vector<uint16_t> k = in.halves(size_t{2} * n_k * kPage);
-    std::vector<uint16_t> v = in.halves(size_t{2} * n_v * kPage);
-    if (in.byte() % 2 == 0)  // no infinity, no NaN
-        for (std::vector<uint16_t>* each : {&k, &v})
-            for (uint16_t& half : *each) half &= 0xbfff;
+    const std::vector<uint16_t> k = kv_pages(in, types.k, n_k, wild);
+    const std::vector<uint16_t> v = kv_pages(in, types.v, n_v, wild);
     uint32_t first[2][19], end[2][19];
     for (auto page : {0, 1})
         for (uint32_t i = 0; i < n_q; ++i) {
@@ -263,7 +280,7 @@ void attention(Input& in) {
                 state.queries[i].first = first[page][i];
                 state.queries[i].end = end[page][i];
             }
-            kernels.attn_page({&k[page * n_k * kPage], &v[page * n_v * kPage]}, n_k, n_v,
+            kernels.attn_page({&k[page * k.size() / 2], &v[page * v.size() / 2], types}, n_k, n_v,
                               state.queries.data(), n_q);
         }
     };

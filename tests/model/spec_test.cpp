@@ -239,6 +239,29 @@ TEST_F(SpecTest, NonFiniteWeightsNameTheLayer) {
         }
 }
 
+TEST_F(SpecTest, ValuesTooLargeForTheirTypeNameTheLayer) {
+    const GgufFile file = std::move(*GgufFile::parse(base, "base"));
+    const char* name = "blk.1.attn_v.weight";
+    Edit edit;
+    // As large as a half can be, many times over.
+    edit.content[name].assign(file.tensor(name)->data.size() / sizeof(float), 1e9f);
+    const Result<Model> model = load(edit);
+    ASSERT_TRUE(model) << model.error().text;
+    ThreadPool pool(2);
+    auto forward = std::move(*Forward::create(*model, **select_kernels(), pool, 16));
+    std::vector<float> hidden(256);
+    const std::vector<uint32_t> tokens = {1, 2, 3, 4, 5};
+    for (const KvType type : {KvType::q8_0, KvType::q4_0}) {
+        KvSequence kv{KvGeometry(model->spec, {KvType::f16, type})};
+        const Status status = forward->run(kv, tokens, 1, hidden.data());
+        ASSERT_FALSE(status);
+        EXPECT_EQ(status.error().kind, ErrorKind::corrupt);
+        EXPECT_TRUE(status.error().text.starts_with("layer 1 gave a key or value"))
+            << status.error().text;
+        EXPECT_EQ(kv.n_positions(), 0u);
+    }
+}
+
 TEST(RopeTest, AnglesInDouble) {
     ModelSpec spec;
     spec.n_rot = 8;
