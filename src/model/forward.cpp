@@ -397,7 +397,8 @@ Status Forward::State::check_finite() const {
     if (kv_failed)
         return Error{ErrorKind::corrupt,
                      format("%s gave a key or value that is not finite or too large for the KV "
-                            "types %s; f16 may hold it, or the model's weights are damaged",
+                            "types %s; the model's weights are damaged or not meant for this "
+                            "architecture",
                             who.c_str(), kv_types_name(kv->geometry().types).c_str())};
     return Error{ErrorKind::corrupt,
                  who +

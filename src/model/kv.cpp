@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 #include <utility>
@@ -13,7 +14,6 @@ namespace picolm {
 namespace {
 
 // The longest key or value that a model file may have (model/spec.cpp).
-constexpr uint32_t kMaxHead = 1 << 12;
 
 // A piece of a page or of a payload of n positions: [rows, n] units of some bytes each.
 struct Piece {
@@ -51,6 +51,10 @@ void for_each_piece(const KvGeometry& g, Visit visit) {
 template <typename T>
 void scatter(const T* values, uint32_t n, T* rows, uint32_t slot) {
     for (uint32_t i = 0; i < n; ++i) rows[size_t{i} * kPage + slot] = values[i];
+}
+
+bool all_finite(const uint16_t* halves, uint32_t n) {
+    return std::none_of(halves, halves + n, [](uint16_t h) { return (h & 0x7c00) == 0x7c00; });
 }
 
 }  // namespace
@@ -130,13 +134,14 @@ bool KvSequence::write(const Kernels& kernels, uint32_t layer, uint32_t head, ui
     const KvGeometry& g = geometry_;
     const uint32_t slot = position % kPage;
     uint8_t* page = pages_[position / kPage]->data();
-    uint16_t halves[kMaxHead];
-    uint8_t bytes[kMaxHead];
+    uint16_t halves[kMaxHeadSize];
+    uint8_t bytes[kMaxHeadSize];
 
     uint8_t* to = page + k_offset(layer, head);
     uint32_t n = g.n_embd_head_k;
     if (g.types.k == KvType::f16) {
         kernels.to_f16(k, halves, n);
+        if (!all_finite(halves, n)) return false;
         scatter(halves, n, reinterpret_cast<uint16_t*>(to), slot);
     } else {
         if (!kernels.quantize_kv(g.types.k, k, n, halves, bytes)) return false;
@@ -148,8 +153,9 @@ bool KvSequence::write(const Kernels& kernels, uint32_t layer, uint32_t head, ui
     to = page + v_offset(layer, head);
     n = g.n_embd_head_v;
     if (g.types.v == KvType::f16) {
-        kernels.to_f16(v, reinterpret_cast<uint16_t*>(to) + size_t{slot} * n, n);
-        return true;
+        uint16_t* row = reinterpret_cast<uint16_t*>(to) + size_t{slot} * n;
+        kernels.to_f16(v, row, n);
+        return all_finite(row, n);
     }
     const uint32_t n_blocks = kv_blocks(g.types.v, n), row = kv_data_bytes(g.types.v, n);
     uint8_t* rows = to + size_t{2} * n_blocks * kPage;

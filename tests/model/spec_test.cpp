@@ -262,6 +262,29 @@ TEST_F(SpecTest, ValuesTooLargeForTheirTypeNameTheLayer) {
     }
 }
 
+// A key that f16 cannot hold: infinity would silently drop a position, or give NaN.
+TEST_F(SpecTest, AKeyTooLargeForF16IsAnError) {
+    for (const float scale : {1.0f, 1e6f}) {
+        Edit edit;
+        const GgufFile file = std::move(*GgufFile::parse(base, "base"));
+        std::vector<float>& values = edit.content["blk.1.attn_k.weight"];
+        values.assign(file.tensor("blk.1.attn_k.weight")->data.size() / sizeof(float), scale);
+        const Result<Model> model = load(edit);
+        ASSERT_TRUE(model);
+        ThreadPool pool(1);
+        auto forward = std::move(*Forward::create(*model, **select_kernels(), pool, 16));
+        KvSequence kv{KvGeometry(model->spec)};
+        std::vector<float> hidden(256);
+        const std::vector<uint32_t> tokens = {1, 2, 3};
+        const Status status = forward->run(kv, tokens, 1, hidden.data());
+        ASSERT_EQ(status.has_value(), scale == 1.0f);
+        if (!status) {
+            EXPECT_TRUE(status.error().text.starts_with("layer 1 gave a key or value"))
+                << status.error().text;
+        }
+    }
+}
+
 TEST(RopeTest, AnglesInDouble) {
     ModelSpec spec;
     spec.n_rot = 8;
