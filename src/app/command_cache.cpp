@@ -28,7 +28,7 @@ Result<std::unique_ptr<Store>> store_at(const std::string& path, bool for_writin
     FileInfo info;
     const int error = posix_file_system().info(path, info);
     if (error && !(for_writing && error == -ENOENT)) return file_error("read", path, error);
-    const bool folder = error ? path.ends_with('/') : info.kind == FileKind::directory;
+    const bool folder = error ? !path.ends_with(".kvc") : info.kind == FileKind::directory;
     // Whoever asks for a copy wants all of it.
     if (folder)
         return std::unique_ptr<Store>(std::make_unique<cache::DirectoryStore>(
@@ -76,7 +76,7 @@ class CacheCommand {
     Status trim();
     Status copy(const std::string& from, const std::string& to);
 
-    Status open();
+    Status open(const std::string& place);
     Status load_model();
     std::string text_of(const Chain& chain) const;
     // Places of the chains that the command line names, or all of them.
@@ -92,11 +92,14 @@ class CacheCommand {
     std::unique_ptr<Tokenizer> tokenizer_;
 };
 
-Status CacheCommand::open() {
-    TRY(store_, store_at(options_.place, false));
+Status CacheCommand::open(const std::string& place) {
+    TRY(store_, store_at(place, false));
     records_ = store_->list();
     chains_ = cache::list_chains(records_);
-    return {};
+    if (!records_.empty()) return {};
+    // An empty cache, or none at all.
+    const auto report = store_->verify(false);
+    return report ? Status() : Status(report.error());
 }
 
 Status CacheCommand::load_model() {
@@ -235,9 +238,7 @@ Status CacheCommand::trim() {
 }
 
 Status CacheCommand::copy(const std::string& from, const std::string& to) {
-    TRY(const std::unique_ptr<Store> source, store_at(from, false));
-    records_ = source->list();
-    chains_ = cache::list_chains(records_);
+    TRY(open(from));
     if (chains_.empty()) return Error{ErrorKind::invalid, "there is no prompt in " + from};
     TRY(const std::set<size_t> places, chosen());
     std::vector<RecordInfo> wanted;
@@ -262,7 +263,7 @@ Status CacheCommand::run() {
         default:
             break;
     }
-    TRY(open());
+    TRY(open(options_.place));
     switch (options_.verb) {
         case Verb::ls:
             return list();

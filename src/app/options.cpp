@@ -21,6 +21,7 @@ const char* const kShortUsage =
     "       picolm inspect MODEL.gguf            show what a model file holds\n"
     "       picolm bench MODEL.gguf              measure how fast it is here\n"
     "       picolm perplexity MODEL.gguf -f TEXT measure how well it predicts a text\n"
+    "       picolm cache ls PLACE                what a prompt cache holds, and more\n"
     "       picolm --help                        all options\n"
     "\n"
     "  -p TEXT        the prompt (or -f FILE, or standard input)\n"
@@ -314,7 +315,7 @@ std::string version_text() {
 
 // Parses what stands behind the command; the text of --help or --version, if that was asked for.
 std::optional<ShowText> parse(CLI::App& app, int argc, const char* const* argv, int skip,
-                              const std::string& below = footer()) {
+                              const std::string& below = footer(), bool environment = true) {
     std::vector<std::string> args(argv + 1 + skip, argv + argc);
     std::reverse(args.begin(), args.end());  // CLI11 takes them from the back
     app.footer(below);
@@ -326,7 +327,7 @@ std::optional<ShowText> parse(CLI::App& app, int argc, const char* const* argv, 
     } catch (const CLI::CallForVersion&) {
         return ShowText{version_text()};
     }
-    apply_environment(app);
+    if (environment) apply_environment(app);
     return std::nullopt;
 }
 
@@ -491,9 +492,9 @@ constexpr const char* kCacheHelp =
     "  picolm cache trim PLACE SIZE               removes what was used longest ago\n"
     "  picolm cache export PLACE FILE [ID...]     copies prompts into a file, to take elsewhere\n"
     "  picolm cache import PLACE FILE [ID...]     and from there into a cache\n\n"
-    "PLACE is a file or a folder; a folder that does not exist yet ends with \"/\". An ID is what "
-    "ls\n"
-    "shows, or as many of its first digits as are unmistakable.";
+    "PLACE is a file or a folder; what does not exist yet is a file if it ends with \".kvc\". An "
+    "ID\n"
+    "is what ls shows, or as many of its first digits as are unmistakable.";
 
 Result<Command> parse_cache(int argc, const char* const* argv, int skip) {
     using Verb = CacheCommandOptions::Verb;
@@ -518,7 +519,8 @@ Result<Command> parse_cache(int argc, const char* const* argv, int skip) {
     app.add_flag("--all", o.all, "rm: everything");
     app.add_flag("--keep", o.keep, "verify: remove nothing, and fail if something is damaged");
     app.add_flag("--json", o.json, "ls, stat: for machines");
-    if (std::optional<ShowText> text = parse(app, argc, argv, skip)) return Command(*text);
+    if (std::optional<ShowText> text = parse(app, argc, argv, skip, kExitCodeHelp, false))
+        return Command(*text);
     const auto found = std::find_if(std::begin(kVerbs), std::end(kVerbs),
                                     [&](const auto& known) { return verb == known.first; });
     if (found == std::end(kVerbs))

@@ -102,7 +102,7 @@ std::string describe_statistics(const SyncReport* synced, const GenerateReport* 
                        (times.first_token - times.loaded) * 1e3,
                        (times.first_token - times.start) * 1e3);
     text += format("Memory: %.2f MB runtime state (%s KV cache)\n",
-                   static_cast<double>(state_bytes) / (1024.0 * 1024.0),
+                   static_cast<double>(state_bytes) * 1e-6,
                    kv_types == KvTypes{} ? "FP16" : kv_types_name(kv_types).c_str());
     if (const std::optional<ProcessMemory> memory = read_process_memory())
         text += format("Memory: %s anonymous, %s file-backed\n",

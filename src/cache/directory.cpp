@@ -69,6 +69,16 @@ Result<bool> Directory::exists() const {
                      "; it is left alone"};
 }
 
+Status Directory::require() const {
+    TRY(const bool there, exists());
+    if (!there) return Error{ErrorKind::io, "there is no KV cache at " + path_};
+    FileInfo info;
+    const int error = files_.info(path_ + "/identities", info);
+    if (error && error != -ENOENT) return file_error("examine", path_ + "/identities", error);
+    if (!error && info.kind == FileKind::directory) return {};
+    return Error{ErrorKind::invalid, path_ + " is not a KV cache"};
+}
+
 // The folder, and those above it that are missing.
 int Directory::make_path(const std::string& path) {
     int error = files_.make_folder(path);

@@ -48,6 +48,8 @@ class Directory {
 
     // Whether the folder exists. invalid: something else is at the path.
     Result<bool> exists() const;
+    // invalid: what is there is no cache; io: nothing is there.
+    Status require() const;
     // Makes the folder and what belongs into it. invalid: it holds files that are no cache's.
     Status create();
 

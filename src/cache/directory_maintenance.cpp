@@ -44,18 +44,12 @@ Status remove_others(Directory& directory, const std::vector<Record>& records,
     return {};
 }
 
-Status must_exist(const Directory& directory) {
-    TRY(const bool there, directory.exists());
-    if (there) return {};
-    return Error{ErrorKind::io, "there is no KV cache at " + directory.path()};
-}
-
 }  // namespace
 
 Result<VerifyReport> DirectoryStore::verify(bool repair) {
     VerifyReport report;
     Directory directory(path_, files_);
-    TRY(must_exist(directory));
+    TRY(directory.require());
     std::unique_ptr<File> lock;
     if (repair) {
         TRY(lock, lock_for_removing(directory, options_.lock_wait_ms));
@@ -87,7 +81,7 @@ Result<VerifyReport> DirectoryStore::verify(bool repair) {
 
 Result<uint32_t> DirectoryStore::remove(const std::set<RecordName>& records) {
     Directory directory(path_, files_);
-    TRY(must_exist(directory));
+    TRY(directory.require());
     TRY(const auto lock, lock_for_removing(directory, options_.lock_wait_ms));
     TRY(const Contents contents, read_contents(directory));
     std::vector<bool> stays;

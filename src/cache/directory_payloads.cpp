@@ -80,8 +80,9 @@ bool DirectoryPayloads::verify(std::span<const uint32_t> ids) {
         bytes += index_.header(id).payload_size;
     }
     std::vector<Read> results(unread.size());
-    in_parallel(unread.size(), std::min<uint64_t>(n_threads_, 1 + bytes / kWorthAThread),
-                [&](size_t i) { results[i] = read(unread[i]); });
+    const auto n_threads =
+        static_cast<size_t>(std::min<uint64_t>(n_threads_, 1 + bytes / kWorthAThread));
+    in_parallel(unread.size(), n_threads, [&](size_t i) { results[i] = read(unread[i]); });
     for (size_t i = 0; i < unread.size(); ++i) {
         report(unread[i], results[i]);
         read_[unread[i]] = std::move(results[i]);

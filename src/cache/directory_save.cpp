@@ -142,6 +142,7 @@ Result<SaveReport> DirectoryStore::trim(uint64_t limit_bytes) {
     Directory directory(path_, files_);
     TRY(const bool there, directory.exists());
     if (!there) return report;
+    TRY(directory.require());
     TRY(const auto lock, lock_for_removing(directory, options_.lock_wait_ms));
     directory.remove_left_over(now_ns());
     TRY(const std::vector<ObjectFile> objects, directory.list_all());

@@ -175,7 +175,7 @@ TEST_F(CacheDir, PromptsAreListedShownAndRemoved) {
 
 TEST_F(CacheDir, ExportedAndImportedElsewhereItIsUsed) {
     const Outcome first = cached(kPrompt);
-    const std::string file = dir_.file("take-away.kvc"), other = dir_.file("other") + "/";
+    const std::string file = dir_.file("take-away.kvc"), other = dir_.file("other");
     const Outcome out = cache({"export", path_, file});
     ASSERT_EQ(out.code, 0) << out;
     const Outcome from_file = plain(kPrompt, {"--cache", file, "--cache-ro"});
@@ -190,6 +190,33 @@ TEST_F(CacheDir, ExportedAndImportedElsewhereItIsUsed) {
     EXPECT_EQ(cache({"frobnicate", path_}).code, 2);
     EXPECT_EQ(cache({"trim", path_, "much"}).code, 2);
     EXPECT_EQ(cache({"stat", path_, "more"}).code, 2);
+}
+
+TEST_F(CacheDir, LookingAfterWhatIsNoCacheIsRefused) {
+    fs::create_directory(dir_.file("docs"));
+    write_text(dir_.file("docs") + "/letter.txt", "a letter");
+    for (const std::string& place : {dir_.file("docs"), dir_.file("docs") + "/letter.txt"}) {
+        for (const std::vector<std::string>& args : {std::vector<std::string>{"ls", place},
+                                                     {"stat", place},
+                                                     {"verify", place},
+                                                     {"rm", place, "--all"},
+                                                     {"trim", place, "1"},
+                                                     {"export", place, dir_.file("out.kvc")}}) {
+            const Outcome o = cache(args);
+            EXPECT_EQ(o.code, 2) << args[0] << " " << place << o;
+            EXPECT_TRUE(o.says("not a KV cache")) << o;
+        }
+    }
+    EXPECT_EQ(std::distance(fs::directory_iterator(dir_.file("docs")), {}), 1);
+    EXPECT_FALSE(fs::exists(dir_.file("out.kvc")));
+}
+
+TEST_F(CacheDir, NoVariableRemovesPrompts) {
+    cached(kPrompt);
+    picolm::testing::Setup setup;
+    setup.env = {"PICOLM_ALL=1"};
+    EXPECT_EQ(run({"cache", "rm", path_}, setup).code, 2);
+    EXPECT_TRUE(cached(kPrompt).says("[all from the cache]"));
 }
 
 }  // namespace
