@@ -34,9 +34,10 @@ field() {
 
 packages_of() {
     case $1 in
-        build) echo g++ cmake make libcli11-dev libxxhash-dev nlohmann-json3-dev ;;
+        build) echo g++ cmake make libcli11-dev libxxhash-dev nlohmann-json3-dev libhiredis-dev ;;
         test)
-            echo "$(packages_of build)" libgtest-dev libsimde-dev python3 shellcheck clang-format
+            echo "$(packages_of build)" libgtest-dev libsimde-dev redis-server python3 shellcheck \
+                clang-format
             ;;
         cross)
             echo "$(packages_of build)" g++-aarch64-linux-gnu g++-riscv64-linux-gnu \
@@ -56,7 +57,7 @@ header() {
 # True if what the package is wanted for is there, whoever put it there.
 present() {
     case $1 in
-        g++ | cmake | make | python3 | shellcheck | clang-format) command -v "$1" >/dev/null ;;
+        g++ | cmake | make | python3 | shellcheck | clang-format | redis-server) command -v "$1" >/dev/null ;;
         clang) command -v clang++ >/dev/null ;;
         g++-*-linux-gnu*) command -v "${1#g++-}-g++" >/dev/null ;;
         qemu-user-static) command -v qemu-aarch64-static >/dev/null ;;
@@ -64,6 +65,7 @@ present() {
         libxxhash-dev) header xxh3.h ;;
         nlohmann-json3-dev) header nlohmann/json.hpp ;;
         libgtest-dev) header gtest/gtest.h ;;
+        libhiredis-dev) header hiredis/hiredis.h ;;
         libsimde-dev) header simde/x86/avx512.h ;;
         *) [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ] ;;
     esac

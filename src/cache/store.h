@@ -3,7 +3,7 @@
 // are numbers, payloads are bytes, geometry is part of the identity string.
 //
 // Anything odd is a miss with a note, never an error and never a wrong answer. Implementations:
-// FileStore (file_store.h), DirectoryStore (directory_store.h).
+// FileStore (file_store.h), DirectoryStore (directory_store.h), RedisStore (redis_store.h).
 #pragma once
 
 #include <atomic>
