@@ -5,12 +5,14 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "app/cache_choice.h"
 #include "app/commands.h"
 #include "base/file_system.h"
 #include "base/format.h"
 #include "cache/chain_list.h"
 #include "cache/directory_store.h"
 #include "cache/file_store.h"
+#include "cache/redis_store.h"
 #include "gguf/gguf.h"
 #include "text/tokenizer.h"
 
@@ -23,8 +25,22 @@ using cache::Store;
 
 constexpr size_t kShownText = 50;
 
-// A store at a path, whatever is there: a folder or a file. `for_writing`: it may be absent.
+// A place as it may be shown: without the password of a server.
+std::string shown(const std::string& place) {
+    if (!cache::is_redis_url(place)) return place;
+    const auto address = cache::parse_redis_url(place);
+    return address ? address->shown() : "the server";
+}
+
+// A store at a path, whatever is there: a folder or a file; or a server. `for_writing`: it may be
+// absent.
 Result<std::unique_ptr<Store>> store_at(const std::string& path, bool for_writing) {
+    if (cache::is_redis_url(path)) {
+        TRY(const cache::RedisAddress address, parse_server(path));
+        auto server = std::make_unique<cache::RedisStore>(address);
+        TRY(server->check_server());
+        return std::unique_ptr<Store>(std::move(server));
+    }
     FileInfo info;
     const int error = posix_file_system().info(path, info);
     if (error && !(for_writing && error == -ENOENT)) return file_error("read", path, error);
@@ -133,7 +149,7 @@ Result<std::set<size_t>> CacheCommand::chosen() const {
         if (found == chains_.size())
             return Error{ErrorKind::invalid,
                          format("there is no prompt \"%s\" in %s; picolm cache ls lists them",
-                                printable(id).c_str(), options_.place.c_str())};
+                                printable(id).c_str(), shown(options_.place).c_str())};
         places.insert(found);
     }
     return places;
@@ -185,7 +201,7 @@ Status CacheCommand::stat() {
     }
     for (const Chain& chain : chains_) ++models[chain.identity];
     if (options_.json) {
-        nlohmann::ordered_json json = {{"place", options_.place},
+        nlohmann::ordered_json json = {{"place", shown(options_.place)},
                                        {"prompts", chains_.size()},
                                        {"records", records_.size()},
                                        {"tokens", positions},
@@ -194,7 +210,7 @@ Status CacheCommand::stat() {
         print(json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
         return {};
     }
-    print(format("%s: %zu prompts, %zu records, %llu tokens, %s\n", options_.place.c_str(),
+    print(format("%s: %zu prompts, %zu records, %llu tokens, %s\n", shown(options_.place).c_str(),
                  chains_.size(), records_.size(), static_cast<unsigned long long>(positions),
                  format_bytes(bytes).c_str()));
     for (const auto& [identity, n] : models)
@@ -232,14 +248,14 @@ Status CacheCommand::trim() {
     TRY(const cache::SaveReport report, store_->trim(options_.size));
     uint64_t bytes = 0;
     for (const RecordInfo& record : store_->list()) bytes += record.bytes();
-    print(format("%s is %s now; %u records removed\n", options_.place.c_str(),
+    print(format("%s is %s now; %u records removed\n", shown(options_.place).c_str(),
                  format_bytes(bytes).c_str(), report.n_evicted));
     return {};
 }
 
 Status CacheCommand::copy(const std::string& from, const std::string& to) {
     TRY(open(from));
-    if (chains_.empty()) return Error{ErrorKind::invalid, "there is no prompt in " + from};
+    if (chains_.empty()) return Error{ErrorKind::invalid, "there is no prompt in " + shown(from)};
     TRY(const std::set<size_t> places, chosen());
     std::vector<RecordInfo> wanted;
     std::set<uint32_t> seen;
@@ -249,7 +265,8 @@ Status CacheCommand::copy(const std::string& from, const std::string& to) {
     TRY(const std::unique_ptr<Store> target, store_at(to, true));
     TRY(const cache::SaveReport report, target->add(wanted));
     print(format("%zu prompts: %u tokens were new in %s, %s written\n", places.size(),
-                 report.positions_new, to.c_str(), format_bytes(report.bytes_written).c_str()));
+                 report.positions_new, shown(to).c_str(),
+                 format_bytes(report.bytes_written).c_str()));
     return {};
 }
 

@@ -225,7 +225,10 @@ CLI::Option* add_size(CLI::App& app, const std::string& names, std::optional<uin
 void add_cache_options(CLI::App& app, RunOptions& o) {
     const std::string group = "Prompt cache";
     add_path(app, "--cache", "FILE", o.cache.file,
-             "keep the state of prompts in this file, and use what it shares with this prompt")
+             "keep the state of prompts in this file, and use what it shares with this prompt; or "
+             "in a Redis or Valkey server: redis://[user:password@]host[:port][/db]"
+             "[?prefix=P&ttl=SECONDS&timeout=MS]; the password may also be in the variable "
+             "PICOLM_REDIS_PASSWORD")
         ->group(group);
     add_path(app, "--cache-dir", "FOLDER", o.cache.folder,
              "the same in a folder that any number of prompts, models and processes share")
@@ -353,8 +356,7 @@ Result<Command> parse_run(int argc, const char* const* argv, int skip) {
     if (o.prompt && o.prompt_file)
         return Error{ErrorKind::invalid,
                      "-p/--prompt and -f/--file: only one of them can be given"};
-    if (!o.cache.file.empty() && !o.cache.folder.empty())
-        return Error{ErrorKind::invalid, "--cache and --cache-dir: only one of them can be given"};
+    TRY(settle(o.cache));
     TRY(o.verbosity, verbosity_of(talk));
     o.stop = app["--stop"]->results();
     if (std::count(o.stop.begin(), o.stop.end(), "") > 0)
@@ -483,7 +485,7 @@ Result<Command> parse_bench(int argc, const char* const* argv, int skip) {
 }
 
 constexpr const char* kCacheHelp =
-    "Looks after prompt caches, files and folders alike.\n\n"
+    "Looks after prompt caches, files, folders and servers alike.\n\n"
     "  picolm cache ls PLACE [ID...]              the prompts in it; --text MODEL.gguf shows how\n"
     "                                             they begin, or those of these ids whole\n"
     "  picolm cache stat PLACE                    how much is in it\n"
@@ -492,9 +494,9 @@ constexpr const char* kCacheHelp =
     "  picolm cache trim PLACE SIZE               removes what was used longest ago\n"
     "  picolm cache export PLACE FILE [ID...]     copies prompts into a file, to take elsewhere\n"
     "  picolm cache import PLACE FILE [ID...]     and from there into a cache\n\n"
-    "PLACE is a file or a folder; what does not exist yet is a file if it ends with \".kvc\". An "
-    "ID\n"
-    "is what ls shows, or as many of its first digits as are unmistakable.";
+    "PLACE is a file, a folder or a server (redis://host); what does not exist yet is a file if\n"
+    "it ends with \".kvc\". An ID is what ls shows, or as many of its first digits as are\n"
+    "unmistakable.";
 
 Result<Command> parse_cache(int argc, const char* const* argv, int skip) {
     using Verb = CacheCommandOptions::Verb;
