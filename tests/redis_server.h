@@ -1,5 +1,5 @@
 // A real redis-server for a test: on a free port of the loopback, keeping nothing, ended with the
-// scope.
+// scope; and something that only pretends to be one.
 #pragma once
 
 #include <arpa/inet.h>
@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -20,6 +21,68 @@
 
 namespace picolm::testing {
 
+inline sockaddr_in loopback(uint16_t port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return address;
+}
+
+// A socket at a free port.
+inline int bound_socket(uint16_t& port) {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address = loopback(0);
+    socklen_t size = sizeof address;
+    bind(fd, reinterpret_cast<sockaddr*>(&address), size);
+    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+    port = ntohs(address.sin_port);
+    return fd;
+}
+
+// Gives everybody who connects the same answer, again and again as far as it is taken.
+class FakeServer {
+  public:
+    explicit FakeServer(std::string answer) : answer_(std::move(answer)) {
+        fd_ = bound_socket(port_);
+        listen(fd_, 8);
+        thread_ = std::thread([this] { serve(); });
+    }
+    ~FakeServer() {
+        ends_ = true;
+        shutdown(fd_, SHUT_RDWR);
+        thread_.join();
+        close(fd_);
+    }
+    FakeServer(const FakeServer&) = delete;
+    FakeServer& operator=(const FakeServer&) = delete;
+    uint16_t port() const { return port_; }
+
+  private:
+    void serve() {
+        while (!ends_) {
+            const int client = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
+            if (client < 0) continue;
+            const timeval second{1, 0};
+            setsockopt(client, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof second);
+            for (int i = 0; i < 1000 && !ends_ && !answer_.empty(); ++i)
+                if (send(client, answer_.data(), answer_.size(), MSG_NOSIGNAL) <= 0) break;
+            char ignored[4096];  // until the client has gone
+            const timeval moment{0, 200000};
+            setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &moment, sizeof moment);
+            while (!ends_ && recv(client, ignored, sizeof ignored, 0) > 0) {
+            }
+            close(client);
+        }
+    }
+
+    std::string answer_;
+    uint16_t port_ = 0;
+    int fd_ = -1;
+    std::atomic<bool> ends_ = false;
+    std::thread thread_;
+};
+
 class RedisServer {
   public:
     static bool installed() {
@@ -28,8 +91,8 @@ class RedisServer {
         return false;
     }
 
-    explicit RedisServer(std::vector<std::string> options = {})
-        : port_(free_port()), options_(std::move(options)) {
+    explicit RedisServer(std::vector<std::string> options = {}) : options_(std::move(options)) {
+        close(bound_socket(port_));
         start();
     }
     ~RedisServer() { stop(); }
@@ -70,22 +133,6 @@ class RedisServer {
     std::string url() const { return "redis://127.0.0.1:" + std::to_string(port_); }
 
   private:
-    static sockaddr_in loopback(uint16_t port) {
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_port = htons(port);
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        return address;
-    }
-    static uint16_t free_port() {
-        const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        sockaddr_in address = loopback(0);
-        socklen_t size = sizeof address;
-        bind(fd, reinterpret_cast<sockaddr*>(&address), size);
-        getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-        close(fd);
-        return ntohs(address.sin_port);
-    }
     bool listens() const {
         const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         const sockaddr_in address = loopback(port_);
@@ -96,7 +143,7 @@ class RedisServer {
     }
 
     TempDir folder_;
-    uint16_t port_;
+    uint16_t port_ = 0;
     std::vector<std::string> options_;
     pid_t pid_ = -1;
 };

@@ -108,8 +108,9 @@ class Connection : public RedisConnection {
     int timeout_ms_;
     std::vector<char> chunk_;
     std::string out_;
-    size_t n_sent_ = 0;     // of out_
-    size_t n_awaited_ = 0;  // replies
+    size_t n_sent_ = 0;        // of out_
+    size_t n_awaited_ = 0;     // replies
+    size_t n_unanswered_ = 0;  // bytes that came since the last whole reply
     Status status_;
 };
 
@@ -172,6 +173,7 @@ Status Connection::move_bytes() {
     const ssize_t n = recv(context_->fd, chunk_.data(), chunk_.size(), 0);
     if (n == 0) return failed("the server closed the connection");
     if (n < 0 && errno != EAGAIN && errno != EINTR) return failed(std::strerror(errno));
+    n_unanswered_ += n > 0 ? static_cast<size_t>(n) : 0;
     if (n > 0 && redisReaderFeed(reader_, chunk_.data(), static_cast<size_t>(n)) != REDIS_OK)
         return failed(reader_->errstr);
     return {};
@@ -184,12 +186,12 @@ Status Connection::take_replies(size_t max_reply,
         if (redisReaderGetReply(reader_, &got) != REDIS_OK)
             return failed("this is no Redis server: " + printable(reader_->errstr, 100));
         if (got == nullptr) {
-            // Part of a reply; the bytes before `pos` are done with.
-            if (reader_->len - reader_->pos > max_reply + chunk_.size())
+            if (n_unanswered_ > max_reply + chunk_.size())
                 return failed("a reply is larger than what was asked for");
             return {};
         }
         --n_awaited_;
+        n_unanswered_ = 0;
         take(converted(*static_cast<redisReply*>(got)));
         freeReplyObject(got);
     }
@@ -204,6 +206,7 @@ Status Connection::read(size_t max_reply, const std::function<void(const RedisRe
     }
     out_.clear();
     n_sent_ = 0;
+    broken_ = !status_;
     return status_;
 }
 

@@ -52,16 +52,19 @@ class RedisConnection {
     void set_deadline(Clock::time_point deadline) { deadline_ = deadline; }
     bool late() const { return Clock::now() >= deadline_; }
 
+    // Whether a read() has failed: the connection cannot be used any more.
+    bool broken() const { return broken_; }
+
     // Queues a command; it is sent by the next read().
     virtual void add(std::initializer_list<std::string_view> words) = 0;
     // Hands the replies to all queued commands to `take`, in order; a reply lives as long as the
-    // call of `take`. No reply may have more than max_reply bytes. After an error the connection
-    // cannot be used any more.
+    // call of `take`. No reply may have more than max_reply bytes.
     virtual Status read(size_t max_reply, const std::function<void(const RedisReply&)>& take) = 0;
 
   protected:
     explicit RedisConnection(std::string place) : place_(std::move(place)) {}
     Clock::time_point deadline_ = Clock::time_point::max();
+    bool broken_ = false;
 
   private:
     std::string place_;

@@ -61,14 +61,8 @@ Status Saving::write(const SavePlan& plan, SaveReport& report) {
 
 }  // namespace
 
-Result<SaveReport> RedisStore::save_to_server(const SaveRequest& request) {
+Result<SaveReport> RedisStore::save_to(RedisConnection& connection, const SaveRequest& request) {
     SaveReport report;
-    auto opened = RedisConnection::open(address_);
-    if (!opened) {
-        given_up_ = true;
-        return opened.error();
-    }
-    RedisConnection& connection = **opened;
     connection.set_deadline(deadline(0));
     RedisIndex index(connection, keys_);
     const Chains chains(index, request.query);
@@ -99,7 +93,14 @@ Result<SaveReport> RedisStore::save_to_server(const SaveRequest& request) {
 Result<SaveReport> RedisStore::save(const SaveRequest& request) {
     TRY(check(request));
     if (options_.read_only || given_up_) return SaveReport();
-    auto report = save_to_server(request);
+    auto connection = RedisConnection::open(address_);
+    if (!connection) {
+        given_up_ = true;
+        return cannot_save(connection.error());
+    }
+    auto report = save_to(**connection, request);
+    // One that says no, because it is full, may still be read from.
+    if ((*connection)->broken()) given_up_ = true;
     if (!report) return cannot_save(report.error());
     return report;
 }

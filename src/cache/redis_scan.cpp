@@ -112,16 +112,16 @@ Status RedisWriter::put(const RecordHeader& header, std::string_view record) {
         connection_.add({"SET", key, record, "EX", ttl});
     else
         connection_.add({"SET", key, record});
-    matters_.push_back(true);
+    expected_.push_back(RedisReply::Type::status);
     bytes_written_ += record.size();
     queued_bytes_ += record.size();
     if (header.kind == RecordKind::pages) {
         // Named after it is there, and named at least as long.
         const std::string set = keys_.children(header.parent);
         connection_.add({"ZADD", set, std::to_string(now_ms()), header.own.hex()});
-        matters_.push_back(true);
+        expected_.push_back(RedisReply::Type::integer);
         if (ttl_ > 0) connection_.add({"EXPIRE", set, ttl});
-        if (ttl_ > 0) matters_.push_back(true);
+        if (ttl_ > 0) expected_.push_back(RedisReply::Type::integer);
     }
     if (queued_bytes_ >= kPortion) return flush();
     return {};
@@ -129,17 +129,20 @@ Status RedisWriter::put(const RecordHeader& header, std::string_view record) {
 
 void RedisWriter::add_minor(std::initializer_list<std::string_view> words) {
     connection_.add(words);
-    matters_.push_back(false);
+    expected_.push_back(RedisReply::Type::nil);
 }
 
 Status RedisWriter::flush() {
     Status status;
     size_t i = 0;
     TRY(connection_.read(kSmallReply, [&](const RedisReply& reply) {
-        if (matters_[i++] && reply.is_error() && status)
-            status = Error{ErrorKind::io, connection_.place() + ": " + printable(reply.text, 200)};
+        const RedisReply::Type expected = expected_[i++];
+        if (expected == RedisReply::Type::nil || reply.type == expected || !status) return;
+        const std::string text =
+            reply.is_error() ? printable(reply.text, 200) : "an unexpected answer";
+        status = Error{ErrorKind::io, connection_.place() + ": " + text};
     }));
-    matters_.clear();
+    expected_.clear();
     queued_bytes_ = 0;
     return status;
 }

@@ -44,7 +44,7 @@ class RedisWriter {
     RedisConnection& connection_;
     const RedisKeys& keys_;
     uint32_t ttl_;
-    std::vector<bool> matters_;  // of each queued command
+    std::vector<RedisReply::Type> expected_;  // of each queued command; nil: anything will do
     uint64_t queued_bytes_ = 0;
     uint64_t bytes_written_ = 0;
 };

@@ -45,7 +45,7 @@ class RedisStore : public Store {
   private:
     Match match(const Query& query, bool with_payload);
     Status fill(const Query& query, bool with_payload, Match& match);
-    Result<SaveReport> save_to_server(const SaveRequest& request);
+    Result<SaveReport> save_to(RedisConnection& connection, const SaveRequest& request);
     RedisConnection::Clock::time_point deadline(uint64_t bytes) const;
 
     RedisAddress address_;

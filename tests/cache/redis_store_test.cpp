@@ -1,9 +1,9 @@
 // Records in a real server: what a prompt finds, what is written, damage, and servers that fail.
 #include "cache/redis_store.h"
 
-#include <functional>
 #include <set>
 
+#include "base/format.h"
 #include "cache/chain_list.h"
 #include "cache/directory_store.h"
 #include "cache_support.h"
@@ -419,6 +419,7 @@ TEST_F(RedisStoreTest, AServerThatStopsDuringASave) {
         EXPECT_LT(Clock::now() - start, std::chrono::seconds(2));
         ASSERT_FALSE(report);
         EXPECT_EQ(report.error().kind, ErrorKind::io);
+        EXPECT_TRUE(store_->load(model_.query(units)).notes.empty());
         if (pause) server_->go_on();
     }
     server_->start();
@@ -494,6 +495,35 @@ TEST_F(RedisStoreTest, AWrongPasswordIsRefusedAndNotShown) {
     address.user = "default";
     RedisStore named(address);
     EXPECT_EQ(load_right(named, model_, units), 100u);
+}
+
+// Something at the port that is no Redis server, or one that wants to do harm.
+TEST(RedisConnectionTest, StrangeAnswersAreErrorsWithinTheTime) {
+    if (!cache::redis_built()) GTEST_SKIP() << "built without hiredis";
+    const FakeModel model;
+    const Units units = random_units(100, 1);
+    const std::string large(1 << 20, 'x');
+    for (const std::string& answer :
+         {std::string("HTTP/1.1 400 Bad Request\r\n\r\n"), std::string("*1000000000\r\n"),
+          std::string("*-7\r\n"), std::string("$99999999999\r\n") + large,
+          std::string("$18446744073709551615\r\n"), "+" + large, std::string(1000, '\0'),
+          std::string("*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n"),
+          std::string("-ERR go away\r\n"), std::string(":1\r\n"), std::string()}) {
+        FakeServer server(answer);
+        cache::RedisAddress address;
+        address.host = "127.0.0.1";
+        address.port = server.port();
+        address.timeout_ms = 50;
+        const auto start = Clock::now();
+        RedisStore store(address);
+        const Match match = store.load(model.query(units));
+        EXPECT_EQ(match.matched, 0u);
+        EXPECT_TRUE(warned(match)) << printable(answer, 30);
+        (void)save(store, model, units);
+        RedisStore writer(address);
+        EXPECT_FALSE(save(writer, model, units));
+        EXPECT_LT(Clock::now() - start, std::chrono::seconds(3)) << printable(answer, 30);
+    }
 }
 
 TEST_F(RedisStoreTest, TwoStoresAtOnce) {
