@@ -38,34 +38,23 @@ picolm_need(libcli11-dev CLI/CLI.hpp)
 picolm_need(libxxhash-dev xxhash.h xxh3.h)
 picolm_need(nlohmann-json3-dev nlohmann/json.hpp)
 
-# hiredis is optional: without it redis:// is refused with a clear message. A cross build takes the
-# one of its architecture, if there is one; a static build needs the archive.
-if(CMAKE_CROSSCOMPILING)
-    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -dumpmachine OUTPUT_VARIABLE triple
-        OUTPUT_STRIP_TRAILING_WHITESPACE)
-    find_library(PICOLM_HIREDIS_LIBRARY libhiredis.a PATHS /usr/lib/${triple} NO_DEFAULT_PATH)
-    find_path(PICOLM_HIREDIS_FOLDER hiredis/hiredis.h PATHS ${PICOLM_HOST_INCLUDE} NO_DEFAULT_PATH)
-else()
-    if(PICOLM_STATIC)
-        find_library(PICOLM_HIREDIS_LIBRARY libhiredis.a)
-    else()
-        find_library(PICOLM_HIREDIS_LIBRARY hiredis)
-    endif()
+# hiredis is optional: without it redis:// is refused with a clear message. A static program goes
+# without it, for it could look up names only with the libraries of the system it was built on; that
+# is every cross build as well.
+if(NOT PICOLM_STATIC)
+    find_library(PICOLM_HIREDIS_LIBRARY hiredis)
     find_path(PICOLM_HIREDIS_FOLDER hiredis/hiredis.h)
+    mark_as_advanced(PICOLM_HIREDIS_LIBRARY PICOLM_HIREDIS_FOLDER)
 endif()
-mark_as_advanced(PICOLM_HIREDIS_LIBRARY PICOLM_HIREDIS_FOLDER)
 
 function(picolm_use_hiredis target)
     if(NOT PICOLM_HIREDIS_LIBRARY OR NOT PICOLM_HIREDIS_FOLDER)
-        message(STATUS "hiredis is missing (Debian: libhiredis-dev): built without redis://")
+        message(STATUS "Built without redis:// (static, or Debian's libhiredis-dev is missing)")
         return()
     endif()
     target_compile_definitions(${target} PRIVATE PICOLM_HIREDIS)
     target_link_libraries(${target} PRIVATE ${PICOLM_HIREDIS_LIBRARY})
-    if(CMAKE_CROSSCOMPILING)
-        file(CREATE_LINK ${PICOLM_HIREDIS_FOLDER}/hiredis
-            ${CMAKE_BINARY_DIR}/host_headers/hiredis SYMBOLIC)
-    elseif(NOT PICOLM_HIREDIS_FOLDER STREQUAL "/usr/include")
+    if(NOT PICOLM_HIREDIS_FOLDER STREQUAL "/usr/include")
         target_include_directories(${target} SYSTEM PRIVATE ${PICOLM_HIREDIS_FOLDER})
     endif()
 endfunction()
