@@ -18,7 +18,7 @@ namespace picolm {
 struct EngineOptions {
     uint32_t n_threads = 0;        // 0: as many as the machine has fast cores for us
     uint32_t max_chunk = 128;      // tokens of one prefill pass, at least 1
-    KvTypes kv_types = {};              // what keys and values are rounded to
+    KvTypes kv_types = {};         // what keys and values are rounded to
     bool strict_identity = false;  // hash the whole model file for the cache, not samples of it
 };
 
