@@ -43,7 +43,7 @@ std::unique_ptr<cache::Store> open_store(const CacheOptions& options) {
             *options.server, cache::RedisStoreOptions{.read_only = options.read_only});
     if (!options.folder.empty()) {
         cache::DirectoryStoreOptions directory;
-        directory.limit_bytes = options.limit.value_or(0);
+        directory.limit_bytes = options.limit;
         directory.read_only = options.read_only;
         return std::make_unique<cache::DirectoryStore>(options.folder, directory);
     }

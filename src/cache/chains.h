@@ -32,6 +32,7 @@ class Chains {
 
     std::span<const uint32_t> units() const { return units_; }
     const Key128& root() const { return keys_.front(); }
+    std::span<const Key128> keys() const { return keys_; }                  // K_0 .. K_n
     const Key128& key(uint32_t position) const { return keys_[position]; }  // K_position
     const RecordHeader& header(uint32_t id) const { return index_.header(id); }
 

@@ -14,8 +14,8 @@ std::optional<uint32_t> DirectoryIndex::read(const Key128& parent, const Key128&
     else if (error && error != -ENOENT)
         error_ = error;
     if (!opened) return std::nullopt;
-    records_.push_back({opened->entry.header});
-    return static_cast<uint32_t>(records_.size() - 1);
+    headers_.push_back(opened->entry.header);
+    return static_cast<uint32_t>(headers_.size() - 1);
 }
 
 // Own keys of the records behind `parent` that are worth opening, oldest first: those that the

@@ -24,7 +24,7 @@ class DirectoryIndex : public RecordIndex {
     std::vector<uint32_t> pages_behind(const Key128& parent,
                                        std::span<const Key128> ahead) override;
     std::vector<uint32_t> hidden_at(const Key128& own) override;
-    const RecordHeader& header(uint32_t id) const override { return records_[id].header; }
+    const RecordHeader& header(uint32_t id) const override { return headers_[id]; }
     bool in_memory() const override { return false; }
 
     std::string path(uint32_t id) const {
@@ -36,14 +36,11 @@ class DirectoryIndex : public RecordIndex {
     int error() const { return error_; }
 
   private:
-    struct Record {
-        RecordHeader header;
-    };
     std::optional<uint32_t> read(const Key128& parent, const Key128& own);
     std::vector<Key128> choose(const Key128& parent, std::span<const Key128> ahead);
 
     const Directory& directory_;
-    std::vector<Record> records_;
+    std::vector<RecordHeader> headers_;
     std::map<Key128, std::vector<uint32_t>> pages_;  // by parent, what was asked before
     std::vector<std::string> damaged_;
     int error_ = 0;

@@ -20,16 +20,9 @@ bool sound(const Directory& directory, const Record& record) {
 // Removes those for which `stays` is false, and what hangs on them, ends of chains first.
 Status remove_others(Directory& directory, const std::vector<Record>& records,
                      const std::vector<bool>& stays, uint32_t& n_removed) {
-    std::vector<LogEntry> left;
-    std::vector<size_t> places;
-    for (size_t i = 0; i < records.size(); ++i) {
-        if (!stays[i]) continue;
-        left.push_back({records[i].header, 0});
-        places.push_back(i);
-    }
-    const Liveness live = find_live(left);
-    std::vector<bool> kept(records.size());
-    for (size_t i = 0; i < left.size(); ++i) kept[places[i]] = live.before[i] != kDead;
+    std::vector<LogEntry> entries;
+    for (const Record& record : records) entries.push_back({record.header, 0});
+    const std::vector<bool> kept = reachable_without(entries, stays);
     std::vector<const Record*> order;
     for (size_t i = 0; i < records.size(); ++i)
         if (!kept[i]) order.push_back(&records[i]);

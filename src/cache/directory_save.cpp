@@ -87,8 +87,8 @@ Status Saving::write(const SavePlan& plan, SaveReport& report) {
                [&](RecordWriter& writer) { return write_hidden(writer, chains_, request_); });
 }
 
-Result<SaveReport> save_to(Directory& directory, const SaveRequest& request, uint64_t limit_bytes,
-                           uint32_t lock_wait_ms) {
+Result<SaveReport> save_to(Directory& directory, const SaveRequest& request,
+                           std::optional<uint64_t> limit_bytes, uint32_t lock_wait_ms) {
     SaveReport report;
     Saving saving(directory, request);
     SavePlan plan = saving.plan();
@@ -99,7 +99,7 @@ Result<SaveReport> save_to(Directory& directory, const SaveRequest& request, uin
     directory.remove_left_over(now_ns());
     TRY(const std::vector<ObjectFile> objects, directory.list_all());
     const uint64_t there = total_bytes(objects);
-    const uint64_t limit = limit_bytes > 0 ? limit_bytes : default_limit(directory, there);
+    const uint64_t limit = limit_bytes ? *limit_bytes : default_limit(directory, there);
     if (there + plan.new_bytes() > limit) {
         const uint64_t bytes = plan.fit(limit, directory.path(), report);
         if (plan.complete() || plan.items.empty()) {

@@ -12,6 +12,7 @@
 #include "cache/directory_payloads.h"
 #include "cache/directory_sweep.h"
 #include "cache/usage_log.h"
+#include "cache/verified_walk.h"
 
 namespace picolm::cache {
 namespace {
@@ -84,37 +85,14 @@ Match DirectoryStore::match(const Query& query, bool with_payload) {
     DirectoryIndex index(directory);
     const Chains chains(index, query);
     DirectoryPayloads payloads(directory, index, options_.n_threads, match);
-    const auto steps_ids = [](const std::vector<Step>& steps) {
-        std::vector<uint32_t> ids;
-        for (const Step& step : steps) ids.push_back(step.id);
-        return ids;
-    };
-    // The best way through what has not failed yet, until nothing on it fails.
-    std::vector<Step> steps;
-    do {
-        steps = chains.walk(0, [&](uint32_t id) { return !payloads.failed(id); });
-    } while (with_payload && !payloads.verify(steps_ids(steps)));
-
-    for (const Step& step : steps) {
-        const RecordHeader& h = index.header(step.id);
-        match.segments.push_back({h.first, h.n, step.from, step.used,
-                                  with_payload ? payloads.payload(step.id) : Bytes()});
-        match.matched = step.from + step.used;
-    }
+    const std::vector<Step> steps = match_verified(chains, query, with_payload, payloads, match);
     match.saved_positions = chains.longest(match.matched);
-    if (with_payload && match.matched == query.units.size()) {
-        const auto hidden = chains.hidden(match.matched, [&](uint32_t id) {
-            return payloads.verify({&id, 1});
-        });
-        if (hidden) match.hidden = payloads.payload(*hidden);
-    }
     if (index.error()) warn(match, file_error("read all of", directory.path(), index.error()).text);
     match.n_damaged += static_cast<uint32_t>(index.damaged().size());
     for (const std::string& path : index.damaged())
         warn(match, path + " is damaged and is not used");
     if (with_payload && !steps.empty() && !options_.read_only)
         note_use(directory, index.header(steps.back().id).own);
-    match.hold = payloads.hold();
     return match;
 }
 

@@ -7,6 +7,7 @@
 // bytes.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/file_system.h"
@@ -16,8 +17,9 @@
 namespace picolm::cache {
 
 struct DirectoryStoreOptions {
-    uint64_t limit_bytes = 0;  // 0: the smaller of 1 GiB and a tenth of what is free
-    bool read_only = false;    // not even what is used is noted; save() writes nothing
+    // Without one: the smaller of 1 GiB and a tenth of what is free.
+    std::optional<uint64_t> limit_bytes = {};
+    bool read_only = false;  // not even what is used is noted; save() writes nothing
     uint32_t lock_wait_ms = 2000;
     uint32_t n_threads = 0;       // that verify what is loaded; 0: one for each CPU, at most four
     FileSystem* files = nullptr;  // nullptr: the operating system's; tests pass another

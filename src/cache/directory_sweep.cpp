@@ -52,10 +52,11 @@ Result<Contents> read_contents(const Directory& directory) {
             return file_error("open", object.path, error);
         if (!opened) continue;
         Record record{opened->entry.header, object, object.modified_ns, 0};
+        // The key of a use is also that of the hidden state behind it, which is as old then.
         const auto used = usage.find(object.own);
-        if (used != usage.end() && record.header.kind == RecordKind::pages) {
+        if (used != usage.end()) {
             record.used_ns = std::max(record.used_ns, used->second.last_ns);
-            record.n_uses = used->second.n;
+            if (record.header.kind == RecordKind::pages) record.n_uses = used->second.n;
         }
         contents.records.push_back(std::move(record));
     }

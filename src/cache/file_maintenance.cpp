@@ -13,17 +13,12 @@ namespace {
 // Keeps those entries for which `keep` holds, without what hangs on the others.
 Status keep_only(FileSystem& files, const std::string& path, OpenedLog& opened,
                  const std::function<bool(const LogEntry&)>& keep, uint32_t& n_removed) {
-    std::vector<LogEntry> left;
-    std::vector<uint32_t> places;
-    for (uint32_t i = 0; i < opened.log.entries.size(); ++i) {
-        if (!keep(opened.log.entries[i])) continue;
-        left.push_back(opened.log.entries[i]);
-        places.push_back(i);
-    }
-    const Liveness live = find_live(left);
+    std::vector<bool> stay;
+    for (const LogEntry& entry : opened.log.entries) stay.push_back(keep(entry));
+    const std::vector<bool> reachable = reachable_without(opened.log.entries, stay);
     std::vector<uint32_t> kept;
-    for (size_t i = 0; i < left.size(); ++i)
-        if (live.before[i] != kDead) kept.push_back(places[i]);
+    for (uint32_t i = 0; i < reachable.size(); ++i)
+        if (reachable[i]) kept.push_back(i);
     n_removed = static_cast<uint32_t>(opened.log.entries.size() - kept.size());
     if (n_removed == 0 && opened.log.damaged_bytes == 0 &&
         opened.log.file_size == opened.log.valid_end)

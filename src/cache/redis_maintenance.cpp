@@ -98,16 +98,9 @@ Result<std::string> identity_text(RedisConnection& connection, const RedisKeys& 
 Status remove_others(RedisConnection& connection, const RedisKeys& keys,
                      const std::vector<Found>& all, const std::vector<bool>& stays,
                      uint32_t& n_removed) {
-    std::vector<LogEntry> left;
-    std::vector<size_t> places;
-    for (size_t i = 0; i < all.size(); ++i) {
-        if (!stays[i]) continue;
-        left.push_back({*all[i].header, 0});
-        places.push_back(i);
-    }
-    const Liveness live = find_live(left);
-    std::vector<bool> kept(all.size());
-    for (size_t i = 0; i < left.size(); ++i) kept[places[i]] = live.before[i] != kDead;
+    std::vector<LogEntry> entries;  // one that is damaged does not stay
+    for (const Found& found : all) entries.push_back({found.header.value_or(RecordHeader()), 0});
+    const std::vector<bool> kept = reachable_without(entries, stays);
     for (size_t i = 0; i < all.size(); ++i) {
         if (kept[i]) continue;
         connection.add({"DEL", all[i].key});

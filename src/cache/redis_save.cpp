@@ -66,9 +66,7 @@ Result<SaveReport> RedisStore::save_to(RedisConnection& connection, const SaveRe
     connection.set_deadline(deadline(0));
     RedisIndex index(connection, keys_);
     const Chains chains(index, request.query);
-    std::vector<Key128> keys;
-    for (uint32_t p = 0; p <= chains.units().size(); ++p) keys.push_back(chains.key(p));
-    TRY(index.read(keys, true));
+    TRY(index.read(chains.keys(), true));
     Match ignored;  // what is damaged is written again without a word
     RedisPayloads payloads(connection, index, ignored);
     const SavePlan plan =

@@ -8,18 +8,13 @@
 #include "cache/redis_index.h"
 #include "cache/redis_payloads.h"
 #include "cache/redis_scan.h"
+#include "cache/verified_walk.h"
 
 namespace picolm::cache {
 namespace {
 
 constexpr int kMostWaits = 20;              // timeouts that all of a load may take
 constexpr uint64_t kSlowestRate = 1 << 20;  // bytes per second that are waited for when saving
-
-std::vector<Key128> keys_of(const Chains& chains) {
-    std::vector<Key128> keys;
-    for (uint32_t p = 0; p <= chains.units().size(); ++p) keys.push_back(chains.key(p));
-    return keys;
-}
 
 // The note about other models and settings, as far as one look finds any.
 void note_other_identity(RedisConnection& connection, const RedisKeys& keys, const Query& query,
@@ -85,31 +80,10 @@ Status RedisStore::fill(const Query& query, bool with_payload, Match& match) {
     connection.set_deadline(deadline(0));
     RedisIndex index(connection, keys_);
     const Chains chains(index, query);
-    Status status = index.read(keys_of(chains), false);
+    Status status = index.read(chains.keys(), false);
     if (status && index.identity() == query.identity) {
         RedisPayloads payloads(connection, index, match);
-        // The best way through what has not failed yet, until nothing on it fails.
-        std::vector<Step> steps;
-        std::vector<uint32_t> ids;
-        do {
-            steps = chains.walk(0, [&](uint32_t id) { return !payloads.failed(id); });
-            ids.clear();
-            for (const Step& step : steps) ids.push_back(step.id);
-        } while (with_payload && !payloads.verify(ids));
-
-        for (const Step& step : steps) {
-            const RecordHeader& h = index.header(step.id);
-            match.segments.push_back({h.first, h.n, step.from, step.used,
-                                      with_payload ? payloads.payload(step.id) : Bytes()});
-            match.matched = step.from + step.used;
-        }
-        if (with_payload && match.matched == query.units.size()) {
-            const auto hidden = chains.hidden(match.matched, [&](uint32_t id) {
-                return payloads.verify({&id, 1});
-            });
-            if (hidden) match.hidden = payloads.payload(*hidden);
-        }
-        match.hold = payloads.hold();
+        match_verified(chains, query, with_payload, payloads, match);
         status = payloads.status();
         match.saved_positions = match.matched;
         if (status) match.saved_positions = chains.longest(match.matched);

@@ -76,6 +76,21 @@ Liveness find_live(std::span<const LogEntry> entries, std::optional<Key128> know
     return live;
 }
 
+std::vector<bool> reachable_without(std::span<const LogEntry> entries,
+                                    const std::vector<bool>& stay) {
+    std::vector<LogEntry> left;
+    std::vector<size_t> places;
+    for (size_t i = 0; i < entries.size(); ++i) {
+        if (!stay[i]) continue;
+        left.push_back(entries[i]);
+        places.push_back(i);
+    }
+    const Liveness live = find_live(left);
+    std::vector<bool> reachable(entries.size());
+    for (size_t i = 0; i < left.size(); ++i) reachable[places[i]] = live.before[i] != kDead;
+    return reachable;
+}
+
 std::vector<uint32_t> choose_newest(std::span<const LogEntry> entries, const Liveness& live,
                                     std::span<const uint32_t> chosen, uint64_t bytes,
                                     uint64_t budget) {

@@ -23,6 +23,10 @@ struct Liveness {
 // added.
 Liveness find_live(std::span<const LogEntry> entries, std::optional<Key128> known = std::nullopt);
 
+// Per entry: whether it is among those that `stay` and still reachable when the others are gone.
+std::vector<bool> reachable_without(std::span<const LogEntry> entries,
+                                    const std::vector<bool>& stay);
+
 // Chooses entries, in file order, that fit into `budget` bytes together with `chosen` (entries,
 // which are kept anyway and not repeated in the answer) and `bytes` (their size and that of what is
 // to be added): the newest first, each with all that comes before it, so that no kept record is

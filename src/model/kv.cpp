@@ -13,8 +13,6 @@ namespace picolm {
 
 namespace {
 
-// The longest key or value that a model file may have (model/spec.cpp).
-
 // A piece of a page or of a payload of n positions: [rows, n] units of some bytes each.
 struct Piece {
     uint32_t rows;

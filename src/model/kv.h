@@ -84,8 +84,8 @@ class KvSequence {
     AttnPage attn_page(uint32_t page, uint32_t layer, uint32_t head) const;
     // Rounds k [n_embd_head_k] and v [n_embd_head_v] of one KV head to their types and stores them
     // at a position, which is reserved and not committed. Positions and heads may be written by
-    // different threads at once. False when a type other than f16 cannot hold a value: it is not
-    // finite or too large.
+    // different threads at once. False when the type cannot hold a value: it is not finite or too
+    // large.
     bool write(const Kernels& kernels, uint32_t layer, uint32_t head, uint32_t position,
                const float* k, const float* v);
 

@@ -20,6 +20,19 @@ namespace picolm::testing {
 
 using Units = std::vector<uint32_t>;
 
+// Whether tests may fork: not under the thread sanitizer.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kForks = false;
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+inline constexpr bool kForks = false;
+#else
+inline constexpr bool kForks = true;
+#endif
+#else
+inline constexpr bool kForks = true;
+#endif
+
 // A stand-in for a model: payload of a position is a function of all units up to it.
 struct FakeModel {
     std::string identity = "format=1;model=fake;rope=10000";

@@ -61,18 +61,6 @@ class ConcurrencyTest : public ::testing::Test {
     }
 };
 
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kForks = false;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-constexpr bool kForks = false;
-#else
-constexpr bool kForks = true;
-#endif
-#else
-constexpr bool kForks = true;
-#endif
-
 TEST_F(ConcurrencyTest, E5KilledAtRandomMoments) {
     if (!kForks) GTEST_SKIP() << "forks under the thread sanitizer";
     std::mt19937 random(11);

@@ -17,18 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 using cache::DirectoryStore;
 
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kForks = false;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-constexpr bool kForks = false;
-#else
-constexpr bool kForks = true;
-#endif
-#else
-constexpr bool kForks = true;
-#endif
-
 class DirectoryConcurrencyTest : public ::testing::Test {
   protected:
     TempDir dir_{memory_folder()};

@@ -364,10 +364,21 @@ TEST_F(DirectoryStoreTest, WhatIsUsedIsKeptAndItsBeginningToo) {
     const Units favourite = joined(system, random_units(30, 2));
     ASSERT_TRUE(save(store, model_, favourite));
     for (uint32_t i = 0; i < 40; ++i) {
-        EXPECT_EQ(load_right(store, model_, favourite), 94u) << i;
+        const Match match = store.load(model_.query(favourite));
+        expect_right(match, model_, favourite);
+        EXPECT_EQ(match.matched, 94u) << i;
+        EXPECT_FALSE(match.hidden.empty()) << i;  // it is as young as what it stands behind
         ASSERT_TRUE(save(store, model_, random_units(100, 100 + i)));
     }
     EXPECT_EQ(load_right(store, model_, random_units(100, 100)), 0u);
+}
+
+TEST_F(DirectoryStoreTest, ALimitOfNothingSavesNothing) {
+    DirectoryStore store(path_, {.limit_bytes = 0, .files = &calm_});
+    const auto report = save(store, model_, random_units(100, 1));
+    ASSERT_TRUE(report);
+    EXPECT_EQ(report->outcome, SaveOutcome::over_limit);
+    EXPECT_TRUE(objects().empty());
 }
 
 TEST_F(DirectoryStoreTest, OfAChainThatIsTooLongTheFrontIsKept) {
