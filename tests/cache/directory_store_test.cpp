@@ -359,6 +359,7 @@ TEST_F(DirectoryStoreTest, E8TheLimitHoldsAndTheNewestChainIsThere) {
 }
 
 TEST_F(DirectoryStoreTest, WhatIsUsedIsKeptAndItsBeginningToo) {
+    model_.hidden_bytes = 50000;  // so large that it does not fit in between
     DirectoryStore store(path_, {.limit_bytes = 520 * 700, .files = &calm_});
     const Units system = random_units(64, 1);
     const Units favourite = joined(system, random_units(30, 2));
