@@ -9,6 +9,10 @@
 // An element is a half, an int8, or half a byte: byte r of a q4_0 position holds element 2r in its
 // low and 2r + 1 in its high four bits, as q + 8. No two positions share a byte.
 //
+// Quantised keys are rotated (model/hadamard.h), and in slots 1 to 63 of a page they are what is
+// left when half of the key in slot 0, as stored, is taken away: what all keys of a page have in
+// common would otherwise make the steps coarse. See docs/NUMERICS.md.
+//
 // Functions are static: ISA files include this header.
 #pragma once
 
@@ -56,6 +60,12 @@ static inline KvParts kv_parts(const void* at, KvType type, uint32_t size) {
 static constexpr int kv_integer(KvType type, const uint8_t* data, uint32_t i) {
     if (type == KvType::q8_0) return static_cast<int8_t>(data[i]);
     return ((data[i / 2] >> (4 * (i % 2))) & 15) - 8;
+}
+
+// Scores of the slots of a page with quantised keys, from the products with what is stored.
+static inline void add_base_score(float p[kPage]) {
+    const float base = 0.5f * p[0];
+    for (int j = 1; j < kPage; ++j) p[j] = p[j] + base;
 }
 
 // "q8_0,q4_0": K, then V.

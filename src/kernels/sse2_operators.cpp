@@ -389,6 +389,7 @@ void attn_group(const AttnPage& page, uint32_t n_k, uint32_t n_v, AttnQuery* que
             scores<KvType::q4_0>(page, n_k, queries, n_q, p);
             break;
     }
+    for (uint32_t i = 0; i < n_q && page.types.k != KvType::f16; ++i) add_base_score(p[i]);
     for (uint32_t i = 0; i < n_q; ++i) keep[i] = soften(queries[i], p[i]);
     switch (page.types.v) {
         case KvType::f16:

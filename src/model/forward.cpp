@@ -9,6 +9,7 @@
 #include "base/format.h"
 #include "kernels/quantize.h"
 #include "model/activations.h"
+#include "model/hadamard.h"
 
 namespace picolm {
 namespace {
@@ -259,28 +260,37 @@ void Forward::State::project_qkv(const LayerWeights& w) {
     });
 }
 
-// Turns q and k by their positions, scales q, and writes K and V into the pages.
+// Turns q and k by their positions, scales q, and writes K and V into the pages. A unit of work is
+// a KV head in a page, or in a part of it where the keys do not depend on each other.
 void Forward::State::rope_and_store(uint32_t index) {
     const uint32_t n_k = spec.n_embd_head_k, n_v = spec.n_embd_head_v, group = spec.n_group();
-    const float q_scale = 1.0f / std::sqrt(static_cast<float>(n_k));
-    constexpr uint32_t kTokens = 16;
-    const uint32_t n_parts = units(n_tok, kTokens);
-    pool.run(n_parts * spec.n_head_kv, [&](uint32_t unit, unsigned) {
-        const uint32_t head = unit % spec.n_head_kv, t0 = unit / spec.n_head_kv * kTokens;
-        for (uint32_t t = t0; t < std::min(t0 + kTokens, n_tok); ++t) {
+    const bool rotated = kv->geometry().types.k != KvType::f16;
+    float q_scale = 1.0f / std::sqrt(static_cast<float>(n_k));
+    if (rotated) q_scale = q_scale / static_cast<float>(hadamard_size(n_k));
+    const uint32_t per_unit = rotated ? kPage : 16;
+    const uint32_t first_part = first / per_unit, end_part = (first + n_tok - 1) / per_unit + 1;
+    pool.run((end_part - first_part) * spec.n_head_kv, [&](uint32_t unit, unsigned) {
+        const uint32_t head = unit % spec.n_head_kv;
+        const uint32_t part = (first_part + unit / spec.n_head_kv) * per_unit;
+        const uint32_t t0 = std::max(part, first) - first;
+        const uint32_t end = std::min(part + per_unit - first, n_tok);
+        for (uint32_t t = t0; t < end; ++t) {
             const float* cos = b.cos + size_t{t} * spec.n_rot / 2;
             const float* sin = b.sin + size_t{t} * spec.n_rot / 2;
             for (uint32_t g = 0; g < group; ++g) {
                 float* q = b.q + (size_t{t} * spec.n_head + head * group + g) * n_k;
                 kernels.rope_norm(q, cos, sin, spec.n_rot);
+                if (rotated) hadamard(q, n_k);
                 kernels.scale(q, q_scale, n_k);
             }
             float* k = b.k + (size_t{t} * spec.n_head_kv + head) * n_k;
             kernels.rope_norm(k, cos, sin, spec.n_rot);
-            const float* v = b.v + (size_t{t} * spec.n_head_kv + head) * n_v;
-            if (!kv->write(kernels, index, head, first + t, k, v))
-                kv_failed.store(true, std::memory_order_relaxed);
         }
+        const size_t k_stride = size_t{spec.n_head_kv} * n_k,
+                     v_stride = size_t{spec.n_head_kv} * n_v;
+        if (!kv->write(kernels, index, head, first + t0, end - t0, b.k + t0 * k_stride + head * n_k,
+                       k_stride, b.v + t0 * v_stride + head * n_v, v_stride))
+            kv_failed.store(true, std::memory_order_relaxed);
     });
 }
 

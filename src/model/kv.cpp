@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "base/format.h"
+#include "kernels/half.h"
+#include "model/hadamard.h"
 
 namespace picolm {
 
@@ -49,6 +51,18 @@ void for_each_piece(const KvGeometry& g, Visit visit) {
 template <typename T>
 void scatter(const T* values, uint32_t n, T* rows, uint32_t slot) {
     for (uint32_t i = 0; i < n; ++i) rows[size_t{i} * kPage + slot] = values[i];
+}
+
+// Half of the key in slot 0 of a page of quantised keys.
+void read_base(const KvGeometry& g, const uint8_t* page_k, float* base) {
+    const KvType type = g.types.k;
+    const KvParts parts = kv_parts(page_k, type, g.n_embd_head_k);
+    const uint32_t per_byte = type == KvType::q4_0 ? 2 : 1;
+    for (uint32_t i = 0; i < g.n_embd_head_k; ++i) {
+        const uint8_t* byte = parts.data + size_t{i / per_byte} * kPage;
+        const int q = kv_integer(type, byte, i % per_byte);
+        base[i] = 0.5f * (f16_to_f32(parts.scales[i / kKvBlock * kPage]) * static_cast<float>(q));
+    }
 }
 
 bool all_finite(const uint16_t* halves, uint32_t n) {
@@ -128,37 +142,60 @@ AttnPage KvSequence::attn_page(uint32_t page, uint32_t layer, uint32_t head) con
 }
 
 bool KvSequence::write(const Kernels& kernels, uint32_t layer, uint32_t head, uint32_t position,
-                       const float* k, const float* v) {
-    const KvGeometry& g = geometry_;
+                       uint32_t n, const float* k, size_t k_stride, const float* v,
+                       size_t v_stride) {
     const uint32_t slot = position % kPage;
+    assert(slot + n <= kPage);
     uint8_t* page = pages_[position / kPage]->data();
-    uint16_t halves[kMaxHeadSize];
-    uint8_t bytes[kMaxHeadSize];
+    uint8_t *to_k = page + k_offset(layer, head), *to_v = page + v_offset(layer, head);
+    float base[kMaxHeadSize];
+    if (geometry_.types.k != KvType::f16 && slot > 0) read_base(geometry_, to_k, base);
+    for (uint32_t i = 0; i < n; ++i)
+        if (!write_k(kernels, to_k, slot + i, k + i * k_stride, base) ||
+            !write_v(kernels, to_v, slot + i, v + i * v_stride))
+            return false;
+    return true;
+}
 
-    uint8_t* to = page + k_offset(layer, head);
-    uint32_t n = g.n_embd_head_k;
-    if (g.types.k == KvType::f16) {
+// Of a quantised type: rotated, without half of the key in slot 0. base: that half; written when it
+// is known, which is after slot 0.
+bool KvSequence::write_k(const Kernels& kernels, uint8_t* to, uint32_t slot, const float* k,
+                         std::span<float> base) const {
+    const KvType type = geometry_.types.k;
+    const uint32_t n = geometry_.n_embd_head_k;
+    uint16_t halves[kMaxHeadSize];
+    if (type == KvType::f16) {
         kernels.to_f16(k, halves, n);
         if (!all_finite(halves, n)) return false;
         scatter(halves, n, reinterpret_cast<uint16_t*>(to), slot);
-    } else {
-        if (!kernels.quantize_kv(g.types.k, k, n, halves, bytes)) return false;
-        const uint32_t n_blocks = kv_blocks(g.types.k, n);
-        scatter(halves, n_blocks, reinterpret_cast<uint16_t*>(to), slot);
-        scatter(bytes, kv_data_bytes(g.types.k, n), to + size_t{2} * n_blocks * kPage, slot);
+        return true;
     }
+    float x[kMaxHeadSize];
+    uint8_t bytes[kMaxHeadSize];
+    std::memcpy(x, k, n * sizeof(float));
+    hadamard(x, n);
+    for (uint32_t i = 0; i < n && slot > 0; ++i) x[i] = x[i] - base[i];
+    if (!kernels.quantize_kv(type, x, n, halves, bytes)) return false;
+    const uint32_t n_blocks = kv_blocks(type, n);
+    scatter(halves, n_blocks, reinterpret_cast<uint16_t*>(to), slot);
+    scatter(bytes, kv_data_bytes(type, n), to + size_t{2} * n_blocks * kPage, slot);
+    if (slot == 0) read_base(geometry_, to, base.data());
+    return true;
+}
 
-    to = page + v_offset(layer, head);
-    n = g.n_embd_head_v;
-    if (g.types.v == KvType::f16) {
+bool KvSequence::write_v(const Kernels& kernels, uint8_t* to, uint32_t slot, const float* v) const {
+    const KvType type = geometry_.types.v;
+    const uint32_t n = geometry_.n_embd_head_v;
+    if (type == KvType::f16) {
         uint16_t* row = reinterpret_cast<uint16_t*>(to) + size_t{slot} * n;
         kernels.to_f16(v, row, n);
         return all_finite(row, n);
     }
-    const uint32_t n_blocks = kv_blocks(g.types.v, n), row = kv_data_bytes(g.types.v, n);
+    uint16_t scales[kMaxHeadSize];
+    const uint32_t n_blocks = kv_blocks(type, n), row = kv_data_bytes(type, n);
     uint8_t* rows = to + size_t{2} * n_blocks * kPage;
-    if (!kernels.quantize_kv(g.types.v, v, n, halves, rows + size_t{slot} * row)) return false;
-    scatter(halves, n_blocks, reinterpret_cast<uint16_t*>(to), slot);
+    if (!kernels.quantize_kv(type, v, n, scales, rows + size_t{slot} * row)) return false;
+    scatter(scales, n_blocks, reinterpret_cast<uint16_t*>(to), slot);
     return true;
 }
 

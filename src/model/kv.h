@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/bytes.h"
@@ -82,12 +83,14 @@ class KvSequence {
 
     // One KV head of one layer of a page.
     AttnPage attn_page(uint32_t page, uint32_t layer, uint32_t head) const;
-    // Rounds k [n_embd_head_k] and v [n_embd_head_v] of one KV head to their types and stores them
-    // at a position, which is reserved and not committed. Positions and heads may be written by
-    // different threads at once. False when the type cannot hold a value: it is not finite or too
-    // large.
-    bool write(const Kernels& kernels, uint32_t layer, uint32_t head, uint32_t position,
-               const float* k, const float* v);
+    // Rounds K and V of one KV head to their types and stores them at n positions of one page from
+    // `position` on: k [n, n_embd_head_k] and v [n, n_embd_head_v], k_stride and v_stride from one
+    // row to the next. The positions are reserved and not committed; of the page of a quantised K
+    // the first position has been written before, or is written now. Otherwise positions and heads
+    // may be written by different threads at once. False when the type cannot hold a value: it is
+    // not finite or too large.
+    bool write(const Kernels& kernels, uint32_t layer, uint32_t head, uint32_t position, uint32_t n,
+               const float* k, size_t k_stride, const float* v, size_t v_stride);
 
     // The payload of positions [first, first + n), piece by piece. REQUIRES: they are committed and
     // lie inside one page.
@@ -100,6 +103,9 @@ class KvSequence {
                         const std::shared_ptr<const void>& hold);
 
   private:
+    bool write_k(const Kernels& kernels, uint8_t* to, uint32_t slot, const float* k,
+                 std::span<float> base) const;
+    bool write_v(const Kernels& kernels, uint8_t* to, uint32_t slot, const float* v) const;
     void copy_positions(uint32_t first, uint32_t n, uint32_t from, uint32_t used, Bytes payload);
     size_t k_offset(uint32_t layer, uint32_t head) const;  // in bytes, from the start of a page
     size_t v_offset(uint32_t layer, uint32_t head) const;
