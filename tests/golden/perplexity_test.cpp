@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "support.h"
 
 namespace picolm {
@@ -52,6 +54,53 @@ TEST_P(GoldenPerplexity, IsThatOfTheReferenceEngine) {
     ASSERT_TRUE(measured) << measured.error().text;
     EXPECT_EQ(result.loss.n(), 93u);
     EXPECT_NEAR(result.loss.mean(), GetParam().loss, GetParam().tolerance);
+}
+
+// Stories that the model tells itself, in f16: about 8,000 tokens.
+std::string stories(Engine& engine) {
+    std::string text;
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+        auto session = std::move(*Session::create(engine, {}));
+        const auto prompt = *engine.tokenizer().encode("Once upon a time", {.add_special = true});
+        EXPECT_TRUE(session->sync(prompt));
+        GenerateOptions options;
+        options.max_tokens = 440;
+        options.sampler.temperature = 1.0f;
+        options.sampler.top_p = 1.0f;
+        options.sampler.seed = seed;
+        text += "Once upon a time";
+        EXPECT_TRUE(session->generate(options, [&](std::string_view part) {
+            text += part;
+            return true;
+        }));
+        text += '\n';
+    }
+    return text;
+}
+
+double loss_of(const std::string& text, KvTypes types) {
+    const auto engine = std::move(
+        *Engine::open(golden_dir() + "/stories260K-f32.gguf", {.n_threads = 2, .kv_types = types}));
+    const auto tokens =
+        *engine->tokenizer().encode(text, {.add_special = true, .parse_special = false});
+    PerplexityRun run{.tokens = tokens, .bos = *engine->tokenizer().bos()};
+    run.windows = *cut_into_windows(tokens.size(), 256, 0, 0);
+    auto session = std::move(*Session::create(*engine, {.n_ctx = 256}));
+    PerplexityResult result;
+    EXPECT_TRUE(measure_perplexity(*session, run, result));
+    EXPECT_GT(result.loss.n(), 3000u);
+    return result.loss.mean();
+}
+
+TEST(GoldenPerplexityOfKvTypes, EightBitsCostLessThanATenthOfAPercent) {
+    if (golden_dir().empty()) GTEST_SKIP() << kNoGolden;
+    const auto engine = std::move(*Engine::open(golden_dir() + "/stories260K-f32.gguf", {}));
+    const std::string text = stories(*engine);
+    const double f16 = loss_of(text, {});
+    const auto ratio = [&](KvTypes types) { return std::exp(loss_of(text, types) - f16); };
+    EXPECT_NEAR(ratio({KvType::q8_0, KvType::q8_0}), 1.0, 1e-3);
+    EXPECT_NEAR(ratio({KvType::q8_0, KvType::q4_0}), 1.0, 5e-3);
+    EXPECT_LT(ratio({KvType::q4_0, KvType::q4_0}), 1.3);
 }
 
 }  // namespace
