@@ -1,4 +1,4 @@
-// The prompt cache that the options name: a file, a folder or a server.
+// The prompt cache that the options name: a file, a folder, a server, or a folder in front of one.
 #pragma once
 
 #include <cstdint>

@@ -231,7 +231,8 @@ void add_cache_options(CLI::App& app, RunOptions& o) {
              "PICOLM_REDIS_PASSWORD")
         ->group(group);
     add_path(app, "--cache-dir", "FOLDER", o.cache.folder,
-             "the same in a folder that any number of prompts, models and processes share")
+             "the same in a folder that any number of prompts, models and processes share; with "
+             "--cache redis://... it stands in front of the server")
         ->group(group);
     add_size(app, "--cache-limit", o.cache.limit,
              "largest size of the cache: bytes, or with K, M or G (64M for a file; for a folder "

@@ -119,7 +119,7 @@ Match FileStore::match(const Query& query, bool with_payload) {
 
     LogIndex index(entries);
     const Chains chains(index, query);
-    for (const Step& step : chains.walk(0, usable)) {
+    for (const Step& step : chains.walk(query.first, usable)) {
         const LogEntry& entry = entries[step.id];
         match.segments.push_back(
             {entry.header.first, entry.header.n, step.from, step.used, payload_of(entry)});

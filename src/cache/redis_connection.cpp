@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "base/format.h"
+#include "cache/host_lookup.h"
 
 namespace picolm::cache {
 namespace {
@@ -217,16 +218,28 @@ bool redis_built() {
 }
 
 Result<std::unique_ptr<RedisConnection>> RedisConnection::open(const RedisAddress& address) {
-    const timeval timeout{static_cast<time_t>(address.timeout_ms / 1000),
-                          static_cast<suseconds_t>(address.timeout_ms % 1000 * 1000)};
-    redisContext* context = redisConnectWithTimeout(address.host.c_str(), address.port, timeout);
-    if (context == nullptr) return Error{ErrorKind::no_memory, "no memory for a connection"};
-    auto connection = std::make_unique<Connection>(context, address);
-    if (context->err)
-        return Error{ErrorKind::io,
-                     address.shown() + ": " + printable(context->errstr, sizeof context->errstr)};
-    TRY(connection->greet(address));
-    return std::unique_ptr<RedisConnection>(std::move(connection));
+    const auto end = Clock::now() + std::chrono::milliseconds(address.timeout_ms);
+    const auto left = [&] {
+        return std::max(std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()),
+                        std::chrono::milliseconds(1));
+    };
+    auto hosts = addresses_of(address.host, left());
+    std::string why = hosts ? "" : hosts.error().text;
+    for (size_t i = 0; hosts && i < hosts->size(); ++i) {
+        const auto ms = left().count();
+        const timeval timeout{static_cast<time_t>(ms / 1000),
+                              static_cast<suseconds_t>(ms % 1000 * 1000)};
+        redisContext* context = redisConnectWithTimeout((*hosts)[i].c_str(), address.port, timeout);
+        if (context == nullptr) return Error{ErrorKind::no_memory, "no memory for a connection"};
+        auto connection = std::make_unique<Connection>(context, address);
+        if (context->err) {
+            why = printable(context->errstr, sizeof context->errstr);
+            continue;
+        }
+        TRY(connection->greet(address));
+        return std::unique_ptr<RedisConnection>(std::move(connection));
+    }
+    return Error{ErrorKind::io, address.shown() + ": " + why};
 }
 
 }  // namespace picolm::cache

@@ -1,6 +1,7 @@
 #include "cache/redis_index.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/format.h"
 
@@ -40,17 +41,17 @@ void RedisIndex::take_identity(const Key128& key, const RedisReply& reply) {
                                   static_cast<size_t>(header->payload_size));
 }
 
-Status RedisIndex::read_lists(std::span<const Key128> parents, bool with_identity, Lists& lists) {
-    if (with_identity)
-        connection_.add({"GETRANGE", names_.identity(parents.front()), "0", kIdentityEnd});
+Status RedisIndex::read_lists(std::span<const Key128> parents, const Key128* identity_of,
+                              Lists& lists) {
+    if (identity_of)
+        connection_.add({"GETRANGE", names_.identity(*identity_of), "0", kIdentityEnd});
     for (const Key128& parent : parents)
         connection_.add({"ZREVRANGE", names_.children(parent), "0", std::to_string(kSiblings - 1)});
     Status status;
     TRY(connection_.read(kSmallReply, [&](const RedisReply& reply) {
         if (reply.is_error() && !reply.is_wrong_type() && status) status = refused(reply);
-        if (with_identity) {
-            with_identity = false;
-            take_identity(parents.front(), reply);
+        if (identity_of) {
+            take_identity(*std::exchange(identity_of, nullptr), reply);
             return;
         }
         std::vector<Key128>& list = lists.emplace_back();
@@ -102,11 +103,12 @@ Status RedisIndex::read_headers(const std::vector<RecordName>& records) {
     return {};
 }
 
-Status RedisIndex::read(std::span<const Key128> keys, bool all) {
-    for (size_t start = 0; start < keys.size(); start += kPortion) {
+Status RedisIndex::read(std::span<const Key128> keys, uint32_t first, bool all) {
+    const Key128* identity_of = &keys.front();
+    for (size_t start = first / kPage * kPage; start < keys.size(); start += kPortion) {
         const auto parents = keys.subspan(start, std::min(kPortion, keys.size() - start));
         Lists lists;
-        TRY(read_lists(parents, start == 0, lists));
+        TRY(read_lists(parents, std::exchange(identity_of, nullptr), lists));
         // First what the prompt has as it is. A full list may not name it: it is asked for by name.
         std::vector<RecordName> exact, others;
         bool last_page_has_some = false;
@@ -139,7 +141,7 @@ std::vector<uint32_t> RedisIndex::pages_behind(const Key128& parent, std::span<c
     if (n_lookups_ >= kLookups) return ids;
     ++n_lookups_;
     // Nothing that is used depends on these: a failure is no more than an end of the search.
-    if (!read_lists({&parent, 1}, false, lists)) {
+    if (!read_lists({&parent, 1}, nullptr, lists)) {
         n_lookups_ = kLookups;
         return ids;
     }

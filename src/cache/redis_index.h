@@ -27,9 +27,10 @@ class RedisIndex : public RecordIndex {
     RedisIndex(RedisConnection& connection, const RedisKeys& names)
         : connection_(connection), names_(names) {}
 
-    // Reads the identity record and what lies behind keys[p] = K_p for every p. Without `all` it
-    // ends behind a page that has no records: what comes later cannot be reached.
-    Status read(std::span<const Key128> keys, bool all);
+    // Reads the identity record and what lies behind keys[p] = K_p for every p from the start of
+    // the page of position `first` on. Without `all` it ends behind a page that has no records:
+    // what comes later cannot be reached.
+    Status read(std::span<const Key128> keys, uint32_t first, bool all);
 
     // The string of the identity record; nullopt: absent or damaged (then it is in damaged()).
     const std::optional<std::string>& identity() const { return identity_; }
@@ -47,7 +48,8 @@ class RedisIndex : public RecordIndex {
 
   private:
     using Lists = std::vector<std::vector<Key128>>;
-    Status read_lists(std::span<const Key128> parents, bool with_identity, Lists& lists);
+    // identity_of: the root whose identity record is read with them, or nullptr.
+    Status read_lists(std::span<const Key128> parents, const Key128* identity_of, Lists& lists);
     void take_identity(const Key128& key, const RedisReply& reply);
     Status read_headers(const std::vector<RecordName>& records);
     void take_header(const RecordName& record, const RedisReply& reply);

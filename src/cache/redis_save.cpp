@@ -66,7 +66,7 @@ Result<SaveReport> RedisStore::save_to(RedisConnection& connection, const SaveRe
     connection.set_deadline(deadline(0));
     RedisIndex index(connection, keys_);
     const Chains chains(index, request.query);
-    TRY(index.read(chains.keys(), true));
+    TRY(index.read(chains.keys(), 0, true));
     Match ignored;  // what is damaged is written again without a word
     RedisPayloads payloads(connection, index, ignored);
     const SavePlan plan =

@@ -64,9 +64,10 @@ Match RedisStore::match(const Query& query, bool with_payload) {
     const Status filled = fill(query, with_payload, match);
     if (!filled)
         match.notes.push_back(
-            {LogLevel::warning,
-             (match.matched > 0 ? "the KV cache is used only in part: " : "no KV cache is used: ") +
-                 filled.error().text});
+            {LogLevel::warning, (match.matched > 0 ? "the KV cache is used only in part: "
+                                 : query.first > 0 ? "no more of the KV cache is used: "
+                                                   : "no KV cache is used: ") +
+                                    filled.error().text});
     return match;
 }
 
@@ -80,7 +81,7 @@ Status RedisStore::fill(const Query& query, bool with_payload, Match& match) {
     connection.set_deadline(deadline(0));
     RedisIndex index(connection, keys_);
     const Chains chains(index, query);
-    Status status = index.read(chains.keys(), false);
+    Status status = index.read(chains.keys(), query.first, false);
     if (status && index.identity() == query.identity) {
         RedisPayloads payloads(connection, index, match);
         match_verified(chains, query, with_payload, payloads, match);

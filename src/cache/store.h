@@ -3,7 +3,8 @@
 // are numbers, payloads are bytes, geometry is part of the identity string.
 //
 // Anything odd is a miss with a note, never an error and never a wrong answer. Implementations:
-// FileStore (file_store.h), DirectoryStore (directory_store.h), RedisStore (redis_store.h).
+// FileStore (file_store.h), DirectoryStore (directory_store.h), RedisStore (redis_store.h), and
+// TieredStore (tiered_store.h), which is two of them.
 #pragma once
 
 #include <atomic>
@@ -38,6 +39,9 @@ struct Query {
     // identity implies both; a file is not believed all the same. 0: any size.
     uint64_t position_bytes = 0;
     uint64_t hidden_bytes = 0;
+    // Positions before this are at hand: of a match only what lies behind them is looked for. A
+    // save pays no heed to it.
+    uint32_t first = 0;
 };
 
 // Part of a record: positions [from, from + used) of a record that holds [first, first + n).
@@ -50,15 +54,17 @@ struct Segment {
 };
 
 struct Match {
-    uint32_t matched = 0;  // units [0, matched) are saved, compared one by one
+    // Units [first, matched) of the query are saved, compared one by one; 0: none of them.
+    uint32_t matched = 0;
     // Length of the longest saved chain that shares those units. Where it is more than `matched`,
     // the prompt parts from it (or ends) there.
     uint32_t saved_positions = 0;
-    std::vector<Segment> segments;  // cover [0, matched) in order, without gap or overlap
+    std::vector<Segment> segments;  // cover [first, matched) in order, without gap or overlap
     // The hidden state behind the last unit; empty unless every unit matched and it was saved.
     Bytes hidden;
     uint64_t bytes_read = 0;           // payloads that were verified
     uint32_t n_damaged = 0;            // records that were left out
+    bool incomplete = false;           // one of several stores lacks what save() would add
     std::vector<Note> notes;           // in the order they should be shown
     std::shared_ptr<const void> hold;  // keeps every payload alive, also after the file is replaced
 };

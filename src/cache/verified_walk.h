@@ -17,7 +17,7 @@ std::vector<Step> match_verified(const Chains& chains, const Query& query, bool 
     std::vector<Step> steps;
     std::vector<uint32_t> ids;
     do {
-        steps = chains.walk(0, [&](uint32_t id) { return !payloads.failed(id); });
+        steps = chains.walk(query.first, [&](uint32_t id) { return !payloads.failed(id); });
         ids.clear();
         for (const Step& step : steps) ids.push_back(step.id);
     } while (with_payload && !payloads.verify(ids));

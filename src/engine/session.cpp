@@ -136,6 +136,7 @@ void Session::load_from_store(std::span<const TokenId> tokens, SyncReport& repor
     report.cache_saved = match.saved_positions;
     report.cache_bytes_read = match.bytes_read;
     report.cache_damaged = match.n_damaged;
+    report.cache_incomplete = match.incomplete;
     const uint32_t present = kv_.n_positions();
     for (const cache::Segment& s : match.segments) {
         const uint32_t from = std::max(s.from, present), end = s.from + s.used;
@@ -174,7 +175,7 @@ Status Session::prefill(std::span<const TokenId> tokens, const SyncCallbacks& ca
 
 void Session::start_saving(const SyncReport& report) {
     // Nothing was computed but perhaps the last token of a prefix of something longer.
-    if (tokens_.size() <= report.cache_matched &&
+    if (!report.cache_incomplete && tokens_.size() <= report.cache_matched &&
         (report.n_computed == 0 || report.cache_saved > report.cache_matched))
         return;
     if (tokens_.empty()) return;

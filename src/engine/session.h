@@ -39,6 +39,7 @@ struct SyncReport {
                                // that prompt and chain part there, or that the prompt ends there
     uint64_t cache_bytes_read = 0;  // payloads that were verified
     uint32_t cache_damaged = 0;     // records that were left out
+    bool cache_incomplete = false;  // one of several stores lacks some of what was loaded
     double seconds = 0;
     std::vector<cache::Note> notes;  // what the cache has to say
 

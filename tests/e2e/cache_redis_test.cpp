@@ -41,6 +41,35 @@ TEST(CacheRedis, TheSecondRunSkipsPrefillAndPrintsTheSame) {
     EXPECT_EQ(refused.err.find("hush"), std::string::npos) << refused;
 }
 
+// Two machines that share a server, each with a folder of its own.
+TEST(CacheRedis, AFolderStandsInFrontOfTheServer) {
+    if (!cache::redis_built()) GTEST_SKIP() << "built without hiredis";
+    if (!RedisServer::installed()) GTEST_SKIP() << "redis-server is not installed";
+    TempDir dir;
+    auto server = std::make_unique<RedisServer>(std::vector<std::string>{});
+    const std::string url = server->url();
+    const auto with = [&](const std::string& folder) {
+        std::vector<std::string> args = args_for(url, dir.file("stats"));
+        args.insert(args.end(), {"--cache-dir", dir.file(folder), "--cache-limit", "20M"});
+        return run(args);
+    };
+    const Outcome first = with("a");
+    ASSERT_EQ(first.code, 0) << first;
+    EXPECT_TRUE(first.says(" positions to " + dir.file("a") + " and " + url + "/0\n")) << first;
+    const Outcome second = with("b");
+    EXPECT_TRUE(second.says(" positions from " + dir.file("b") + " and " + url + "/0\n")) << second;
+    EXPECT_TRUE(second.says("\nSkipping ")) << second;
+    EXPECT_EQ(second.out, first.out);
+    server.reset();
+    for (const char* folder : {"a", "b"}) {
+        const Outcome alone = with(folder);
+        EXPECT_EQ(alone.code, 0) << alone;
+        EXPECT_TRUE(alone.says("\nSkipping ")) << alone;
+        EXPECT_FALSE(alone.says("warning")) << alone;
+        EXPECT_EQ(alone.out, first.out);
+    }
+}
+
 TEST(CacheRedis, AServerThatIsNotThereCostsOneWarning) {
     if (!cache::redis_built()) GTEST_SKIP() << "built without hiredis";
     TempDir dir;
