@@ -167,6 +167,30 @@ has_levels() { # LEVELS PROGRAM...
     [ "$levels" = "$1" ]
 }
 
+# State that was computed and exported here is used there: with nothing left to compute, and with a
+# prompt that goes on. The answers are those of here, without a cache.
+cache_travels() { # PROGRAM...
+    local dir=build/cache-travels here=build/release/picolm kv prompt n
+    local text="You are a patient helper. Answer in one short sentence, and say so when you do not"
+    text+=" know. The time is 10:15 and the light in the kitchen is on."
+    rm -rf $dir && mkdir -p $dir || return 1
+    build/release/make_model --preset tiny $dir/model.gguf || return 1
+    for kv in f16 q8_0 q8_0,q4_0; do
+        local options=(-t 0 -n 12 --kv-type "$kv")
+        $here $dir/model.gguf -p "$text" "${options[@]}" --cache-dir $dir/$kv >/dev/null || return 1
+        $here cache export $dir/$kv $dir/$kv.kvc || return 1
+        for prompt in "$text" "$text Please turn it off, and then the one in the hall."; do
+            $here $dir/model.gguf -p "$prompt" "${options[@]}" >$dir/want || return 1
+            "$@" $dir/model.gguf -p "$prompt" "${options[@]}" --cache $dir/$kv.kvc --cache-ro \
+                >$dir/got 2>$dir/log || return 1
+            cat $dir/log
+            n=$(sed -n 's/^Skipping \([0-9]*\) cached prompt tokens$/\1/p' $dir/log)
+            [ "${n:-0}" -gt 64 ] || return 1
+            cmp $dir/want $dir/got || return 1
+        done
+    done
+}
+
 # In as many parts as there are CPUs: under an emulator the kernel tests take a minute.
 emulated_tests() { # PROGRAM...
     local i pid bad=0 pids=()
@@ -190,6 +214,7 @@ cross() { # PRESET EMULATOR...
     check "no warnings $preset" no_warnings "$preset"
     check "static $preset" is_static "build/$preset/picolm"
     check "program $preset" "$@" "build/$preset/picolm" --version
+    check "a cache exported here, used by $preset" cache_travels "$@" "build/$preset/picolm"
     case $preset in
         aarch64) aarch64_levels "$@" ;;
         armv6)
